@@ -1,0 +1,35 @@
+# X_AC_CUDA: the CUDA Toolkit (13 or newer).  DIR is its prefix, as in --with-cuda=/usr/local/cuda; "guess" and
+# "yes" look there and on PATH.  Sets have_cuda, NVCC, CUDA_CFLAGS, CUDA_LIBS and the conditional HAVE_CUDA.
+AC_DEFUN([X_AC_CUDA], [
+    AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=yes|no|DIR|guess], [CUDA Toolkit, for the GPU backend (default: guess)])],
+        [], [with_cuda=guess])
+    have_cuda=no x_ac_cuda_summary=no
+    AS_IF([test "x$with_cuda" != xno], [
+        AS_CASE([$with_cuda],
+            [yes|guess], [
+                AC_PATH_PROG([NVCC], [nvcc], [], [$PATH:/usr/local/cuda/bin])
+                AS_IF([test -n "$NVCC"], [x_ac_cuda_dir=`dirname "$NVCC"`/..], [x_ac_cuda_dir=/usr/local/cuda])],
+            [NVCC=$with_cuda/bin/nvcc x_ac_cuda_dir=$with_cuda])
+        x_ac_cuda_lib=$x_ac_cuda_dir/lib64
+        AS_IF([test -d "$x_ac_cuda_lib"], [], [x_ac_cuda_lib=$x_ac_cuda_dir/lib])
+        CUDA_CFLAGS="-I$x_ac_cuda_dir/include"
+        CUDA_LIBS="-L$x_ac_cuda_lib -Wl,-rpath,$x_ac_cuda_lib -lcudart"
+        x_ac_saved_CPPFLAGS=$CPPFLAGS x_ac_saved_LIBS=$LIBS
+        CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS" LIBS="$CUDA_LIBS $LIBS"
+        AC_MSG_CHECKING([for the CUDA Toolkit])
+        AS_IF([test -x "$NVCC"], [
+            AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <cuda_runtime_api.h>]], [[int n; return cudaGetDeviceCount(&n);]])],
+                [have_cuda=yes])])
+        AC_MSG_RESULT([$have_cuda])
+        CPPFLAGS=$x_ac_saved_CPPFLAGS LIBS=$x_ac_saved_LIBS
+        AS_IF([test $have_cuda = yes], [
+            x_ac_cuda_summary="yes ($NVCC)"
+            AC_DEFINE([HAVE_CUDA], [1], [Define when built with the CUDA Toolkit])
+        ], [test "x$with_cuda" != xguess],
+            [AC_MSG_ERROR([--with-cuda=$with_cuda: nvcc and libcudart were not found there; give the toolkit's prefix, or --without-cuda])],
+            [CUDA_CFLAGS= CUDA_LIBS=])])
+    AC_SUBST([NVCC])
+    AC_SUBST([CUDA_CFLAGS])
+    AC_SUBST([CUDA_LIBS])
+    AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
+])
