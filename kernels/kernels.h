@@ -1,0 +1,278 @@
+/* kernels.h - every operation of Kimi K3's forward pass as one call, whatever computes it
+ *
+ * An operation takes one argument struct and the stream that shall do the work.  The stream carries the backend (ref:
+ * slow, plain, sums in fp64; cpu: the fast one; cuda), so the forward pass is written once.  A call queues work and
+ * returns 0, or -1 when the backend cannot do it (errno EINVAL: a dtype or shape that this operation does not take); it
+ * never waits, never allocates.  Results may be read after kern_sync().  All pointers are borrowed until then and lie
+ * in the memory that the stream's backend works on.
+ *
+ * Shapes are written [rows, columns]; T is the number of token rows in the step.  Activations are F32 on the CPU
+ * backends. The order of every sum depends on shapes only, never on what other rows are in the step. Section numbers
+ * are those of docs/k3-model.md ("SPEC").
+ *
+ * Nothing of src/ is included here. */
+#ifndef K3_KERNELS_H
+#define K3_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Head geometry that kernels are compiled for; config.json is checked against it at load (SPEC 2). */
+enum {
+    K3_HEAD_DIM = 128, /* KDA key and value width of a head */
+    K3_NOPE_DIM = 128, /* MLA query/key part that goes through the latent */
+    K3_ROPE_DIM = 64,  /* MLA part shared by all heads (never rotated in K3) */
+    K3_V_DIM = 128,    /* MLA value width of a head */
+    K3_QK_DIM = K3_NOPE_DIM + K3_ROPE_DIM,
+    K3_LATENT_DIM = 512,                        /* MLA latent */
+    K3_CACHE_DIM = K3_LATENT_DIM + K3_ROPE_DIM, /* values cached a token and MLA layer */
+    K3_TAPS = 4,                                /* short convolution, the last tap on the current token */
+    K3_MX_BLOCK = 32,                           /* MXFP4 columns that share a scale */
+    K3_MAX_SNAPSHOTS = 16,                      /* AttnRes snapshots, 8 in K3 */
+    K3_MAX_TOPK = 32                            /* experts of a token, 16 in K3 */
+};
+
+enum k3_dtype {
+    K3_F32 = 1,
+    K3_BF16,
+    K3_I32,
+    K3_U8,
+    K3_FP8_E4M3,
+    K3_MXFP8, /* e4m3 with an e8m0 scale a block of 32 columns */
+    K3_MXFP4  /* e2m1, two a byte, low nibble = even column, with an e8m0 scale a block of 32 columns (SPEC 3.3) */
+};
+
+/* How a tensor's elements lie in memory.  Repacked forms of a backend get ids of their own. */
+enum k3_layout { K3_ROW_MAJOR = 0 };
+
+/* A matrix (or a vector: rows = 1).  `stride` is the distance of two rows in elements: cols, or more in a view of wider
+ * rows. `scale` holds the block scales of MX formats, [rows, cols / 32] bytes, and is NULL for the others. */
+struct k3_tensor {
+    void *data;
+    void *scale;
+    enum k3_dtype dtype;
+    enum k3_layout layout;
+    int64_t rows, cols, stride;
+};
+
+/* Which sequences the rows of a step belong to.  Sequence i owns rows [begin[i], begin[i + 1]); its first row is the
+ * token at position pos[i] of the sequence, and what precedes it lies in the state of slot[i] and in the pages of row i
+ * of `pages`. A sequence whose pos is 0 starts from zero state, whatever its slot held before. */
+struct kern_batch {
+    int32_t rows, seqs;
+    const int32_t *begin; /* [seqs + 1] */
+    const int32_t *slot;  /* [seqs] */
+    const int64_t *pos;   /* [seqs] */
+    const int32_t *pages; /* [seqs, page_stride]: page ids in the order of positions */
+    int32_t page_stride;
+};
+
+/* --- streams -------------------------------------------------------------------------------------------------- */
+
+struct k3_stream;
+
+/* name: "ref" or "cpu" (or "cuda" where built).  threads: CPU threads that share the work, 1 for none beside the
+ * caller. NULL with errno ENOTSUP for a backend that this build does not have. */
+struct k3_stream *kern_stream_create(const char *name, int threads);
+void kern_stream_destroy(struct k3_stream *s);
+const char *kern_stream_name(const struct k3_stream *s);
+int kern_sync(struct k3_stream *s);
+
+/* --- dense -------------------------------------------------------------------------------------------------------- */
+
+/* y[t] = table[token[t] - first], or zeros where that row is not in this shard of the table (SPEC 4.2). */
+struct embed_args {
+    const int32_t *token;          /* [T] */
+    const struct k3_tensor *table; /* BF16 [vocabulary shard, H] */
+    int32_t first;                 /* vocabulary id of the table's row 0 */
+    const struct k3_tensor *y;     /* [T, H] */
+};
+int kern_embed(const struct embed_args *a, struct k3_stream *s);
+
+/* y[i] = x[row[i]]. */
+struct gather_args {
+    const struct k3_tensor *x; /* [T, n] */
+    const int32_t *row;        /* [y rows] */
+    const struct k3_tensor *y;
+};
+int kern_gather(const struct gather_args *a, struct k3_stream *s);
+
+/* y[t,o] = sum_i w[o,i] x[t,i], added to y when accumulate is set.  Any of rows, out, in may be 0 (empty shard: y
+ * becomes 0 unless accumulating). */
+struct linear_args {
+    const struct k3_tensor *x; /* [T, in] */
+    const struct k3_tensor *w; /* [out, in] BF16, F32 or MXFP4 */
+    const struct k3_tensor *y; /* [T, out] */
+    int accumulate;
+};
+int kern_linear(const struct linear_args *a, struct k3_stream *s);
+
+/* y += x.  [T, n] each. */
+struct add_args {
+    const struct k3_tensor *x;
+    const struct k3_tensor *y;
+};
+int kern_add(const struct add_args *a, struct k3_stream *s);
+
+/* y[t,d] = x[t,d] * w[d] / sqrt(mean_d x[t,d]^2 + eps) (SPEC 4.1).  y may be x. */
+struct rmsnorm_args {
+    const struct k3_tensor *x; /* [T, n] */
+    const struct k3_tensor *w; /* [1, n] BF16 or F32 */
+    const struct k3_tensor *y;
+    float eps;
+};
+int kern_rmsnorm(const struct rmsnorm_args *a, struct k3_stream *s);
+
+/* y = linear_beta * tanh(up / linear_beta) * beta * tanh(gate / beta) * sigmoid(gate) (SPEC 4.1, SiTU).  y may be gate.
+ */
+struct situ_args {
+    const struct k3_tensor *gate, *up; /* [T, n] */
+    const struct k3_tensor *y;
+    float beta, linear_beta;
+};
+int kern_situ(const struct situ_args *a, struct k3_stream *s);
+
+/* --- Block Attention Residuals (SPEC 4.3) ---------------------------------------------------------------------------
+ */
+
+/* y = sum_i a_i v_i over the candidates v = snapshot[0..snapshots-1], p, where a = softmax of
+ * s_i = (v_i . (norm * proj)) / sqrt(mean v_i^2 + eps).  y must not overlap a candidate. */
+struct attnres_args {
+    const struct k3_tensor *p;           /* [T, H] */
+    const struct k3_tensor *snapshot;    /* array of `snapshots` tensors, each [T, H] */
+    int32_t snapshots;                   /* 0 ... K3_MAX_SNAPSHOTS; 0 copies p */
+    const struct k3_tensor *norm, *proj; /* [1, H] */
+    const struct k3_tensor *y;
+    float eps;
+};
+int kern_attnres(const struct attnres_args *a, struct k3_stream *s);
+
+/* --- Kimi Delta Attention (SPEC 4.4, 5) ------------------------------------------------------------------------------
+ */
+
+/* Causal depthwise convolution over K3_TAPS tokens, then SiLU.  state keeps the last K3_TAPS - 1 inputs of every slot,
+ * oldest first, and is moved on. */
+struct conv_args {
+    const struct k3_tensor *x; /* [T, C] */
+    const struct k3_tensor *w; /* F32 [C, K3_TAPS] */
+    const struct k3_tensor *y; /* [T, C], not x */
+    void *state;               /* F32 [slots, K3_TAPS - 1, C] */
+    const struct kern_batch *batch;
+};
+int kern_conv(const struct conv_args *a, struct k3_stream *s);
+
+/* g[t,h,d] = lower_bound * sigmoid(exp(a_log[h]) * (r[t,h,d] + dt_bias[h,d]));  beta[t,h] = sigmoid(b[t,h]). */
+struct kda_gate_args {
+    const struct k3_tensor *r;       /* [T, heads * 128] */
+    const struct k3_tensor *a_log;   /* F32 [1, >= heads]; entries past heads are not read */
+    const struct k3_tensor *dt_bias; /* F32 [1, heads * 128] */
+    const struct k3_tensor *b;       /* [T, heads] */
+    const struct k3_tensor *g;       /* F32 [T, heads * 128]; may be r */
+    const struct k3_tensor *beta;    /* F32 [T, heads]; may be b */
+    float lower_bound;               /* -5 */
+};
+int kern_kda_gate(const struct kda_gate_args *a, struct k3_stream *s);
+
+/* Gated delta rule with a decay a channel.  q and k are L2-normalised here (eps 1e-6 under the root) and q is scaled by
+ * 128^-1/2; state is moved on. */
+struct kda_args {
+    const struct k3_tensor *q, *k, *v; /* [T, heads * 128] after convolution */
+    const struct k3_tensor *g;         /* F32 [T, heads * 128], log decay, <= 0 */
+    const struct k3_tensor *beta;      /* F32 [T, heads] */
+    const struct k3_tensor *o;         /* [T, heads * 128] */
+    void *state;                       /* F32 [slots, heads, 128 (v), 128 (k)] */
+    int32_t heads;
+    const struct kern_batch *batch;
+};
+int kern_kda(const struct kda_args *a, struct k3_stream *s);
+
+/* y[t,h,d] = o[t,h,d] * w[d] * sigmoid(gate[t,h,d]) / sqrt(mean_d o[t,h,d]^2 + eps).  y may be o. */
+struct gated_norm_args {
+    const struct k3_tensor *o, *gate; /* [T, heads * 128] */
+    const struct k3_tensor *w;        /* F32 [1, 128] */
+    const struct k3_tensor *y;
+    float eps;
+};
+int kern_gated_norm(const struct gated_norm_args *a, struct k3_stream *s);
+
+/* --- Multi-head Latent Attention (SPEC 4.5, 6) -----------------------------------------------------------------------
+ */
+
+/* The latent cache of one layer: [pages, page_tokens, K3_CACHE_DIM], a token's 512 latents (normalised) then its 64 raw
+ * keys. */
+struct kern_latents {
+    void *data; /* F32 on the CPU */
+    enum k3_dtype dtype;
+    int32_t page_tokens;
+};
+
+/* Write the step's rows into the cache: the first 512 of kv RMS-normalised by w, the last 64 as they are. */
+struct mla_append_args {
+    const struct k3_tensor *kv; /* [T, 576], output of kv_a_proj_with_mqa */
+    const struct k3_tensor *w;  /* [1, 512] */
+    const struct kern_latents *cache;
+    const struct kern_batch *batch;
+    float eps;
+};
+int kern_mla_append(const struct mla_append_args *a, struct k3_stream *s);
+
+/* Causal attention of the step's rows over everything cached, the rows themselves included (append first), with keys
+ * and values absorbed into the latent: o[t,h] = UV_h sum_s softmax_s(scale * ((UK_h^T qn) . c_s + qp . kp_s)) c_s. */
+struct mla_attend_args {
+    const struct k3_tensor *q;    /* [T, heads * 192]: a head's 128 nope then its 64 pe */
+    const struct k3_tensor *kv_b; /* BF16 [heads * 256, 512]: a head's 128 rows of UK then its 128 of UV */
+    const struct k3_tensor *o;    /* [T, heads * 128] */
+    const struct kern_latents *cache;
+    const struct kern_batch *batch;
+    int32_t heads;
+    float scale; /* 192^-1/2 */
+};
+int kern_mla_attend(const struct mla_attend_args *a, struct k3_stream *s);
+
+/* y = o * sigmoid(gate).  [T, n] each; y may be o. */
+struct sigmoid_gate_args {
+    const struct k3_tensor *o, *gate;
+    const struct k3_tensor *y;
+};
+int kern_sigmoid_gate(const struct sigmoid_gate_args *a, struct k3_stream *s);
+
+/* --- latent mixture of experts (SPEC 4.6)
+ * ------------------------------------------------------------------------------ */
+
+/* Choose topk experts a token by sigmoid(logit) + bias (ties: the lower index), weigh them by the unbiased sigmoid.
+ * With groups > 1 only experts of the topk_group groups with the largest sum of two best biased scores take part.  A
+ * row with a logit that is not finite gets ids 0 ... topk-1 and weights of NaN: never an index out of range. */
+struct router_args {
+    const struct k3_tensor *logits; /* F32 [T, experts] */
+    const struct k3_tensor *bias;   /* F32 [1, experts] */
+    int32_t *id;                    /* [T, topk], by descending biased score */
+    float *weight;                  /* [T, topk] */
+    int32_t topk, groups, topk_group;
+    int renormalize; /* divide by (sum of the chosen + 1e-20) */
+    float scaling;
+};
+int kern_router(const struct router_args *a, struct k3_stream *s);
+
+/* The routed experts of one layer: expert e's matrix is `first` moved on by e * step elements (data and scale alike).
+ */
+struct kern_expert_matrix {
+    struct k3_tensor first; /* MXFP4 [out, in] */
+    int64_t data_step;      /* bytes from an expert to the next */
+    int64_t scale_step;
+};
+
+/* y[t] = sum_j weight[t,j] * w2_e SiTU(w1_e z[t], w3_e z[t]), e = id[t,j].  On a rank that holds a part of the inner
+ * width, y is its part of the sum. */
+struct experts_args {
+    const struct k3_tensor *z; /* [T, L] */
+    const int32_t *id;         /* [T, topk] */
+    const float *weight;       /* [T, topk] */
+    int32_t topk, experts;
+    const struct kern_expert_matrix *w1, *w3; /* [I, L] */
+    const struct kern_expert_matrix *w2;      /* [L, I] */
+    const struct k3_tensor *y;                /* F32 [T, L] */
+    float beta, linear_beta;
+};
+int kern_experts(const struct experts_args *a, struct k3_stream *s);
+
+#endif

@@ -1,0 +1,44 @@
+/* comm.h - what ranks say to each other: a few collectives, over MPI (later NCCL) or within one process
+ *
+ * Every rank of a communicator makes the same calls in the same order with the same sizes.  Sums are taken in rank
+ * order for every element, so that a result's bits depend on the layout only, never on the size of the message or on
+ * batch mates.  A call that fails means that the step is lost: the caller ends its rank, and whoever started the ranks
+ * starts them again. */
+#ifndef K3_COMM_H
+#define K3_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+struct comm;
+
+/* A communicator of one: every collective is a copy. */
+struct comm *comm_self_create(void);
+/* All ranks of this MPI job.  MPI must be built in and this process started as a rank (mpirun, srun --mpi=pmix); MPI is
+ * initialised here and finalised by comm_destroy().  Collectives may be called from any one thread at a time. */
+struct comm *comm_mpi_create(struct k3_error *err);
+/* comm_mpi_create() when the environment says that we are one of several ranks, else comm_self_create(). */
+struct comm *comm_create(struct k3_error *err);
+void comm_destroy(struct comm *c);
+
+int comm_rank(const struct comm *c);
+int comm_size(const struct comm *c);
+
+/* x[i] = sum over ranks of x[i], in rank order; count floats. */
+int comm_allreduce(struct comm *c, float *x, size_t count, struct k3_error *err);
+/* Rank r holds mine [rows, begin[r + 1] - begin[r]] and everyone gets all [rows, begin[size]]; begin has size + 1
+ * entries from 0. */
+int comm_allgather_columns(struct comm *c, const float *mine, float *all, int64_t rows, const int64_t *begin,
+                           struct k3_error *err);
+/* Every rank contributes `bytes` and gets all contributions in rank order; all [size * bytes]. */
+int comm_allgather(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err);
+int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
+/* As comm_broadcast(), for a wait that may last hours: the waiting ranks sleep in between instead of spinning. */
+int comm_broadcast_idle(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
+int comm_barrier(struct comm *c, struct k3_error *err);
+/* End every rank at once with this exit code; does not return. */
+void comm_abort(struct comm *c, int code) __attribute__((noreturn));
+
+#endif

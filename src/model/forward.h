@@ -1,0 +1,54 @@
+/* forward.h - one step of Kimi K3 on this rank's shard
+ *
+ * A step runs token rows of several sequences through all layers.  The caller owns the bookkeeping (which slot and
+ * which pages belong to which sequence); here live the memory behind slots and pages, and the scratch of a step, laid
+ * out once at creation. Every rank of the communicator calls forward_step() with the same batch. */
+#ifndef K3_MODEL_FORWARD_H
+#define K3_MODEL_FORWARD_H
+
+#include "comm/comm.h"
+#include "common/error.h"
+#include "kernels/kernels.h"
+#include "model/config.h"
+#include "model/shard.h"
+#include "model/weights.h"
+
+struct forward;
+
+struct forward_limits {
+    int32_t rows;        /* most token rows in a step */
+    int32_t outputs;     /* most rows of logits in a step */
+    int32_t slots;       /* sequences with KDA and convolution state */
+    int32_t pages;       /* latent pages, shared by all MLA layers: page n is page n of each */
+    int32_t page_tokens; /* tokens a page */
+};
+
+/* Bytes that forward_create() will take, by part, for the printed memory budget. */
+struct forward_bytes {
+    uint64_t state;   /* KDA and convolution state of all slots */
+    uint64_t latents; /* latent pages */
+    uint64_t scratch; /* activations of a step, logits */
+};
+struct forward_bytes forward_bytes(const struct k3_config *c, const struct shard *sh, const struct forward_limits *l);
+
+/* Borrows everything it is given until forward_destroy(). */
+struct forward *forward_create(const struct k3_config *c, const struct shard *sh, const struct weights *w,
+                               struct comm *comm, struct k3_stream *s, const struct forward_limits *l,
+                               struct k3_error *err);
+void forward_destroy(struct forward *f);
+
+struct forward_step {
+    struct kern_batch batch;
+    const int32_t *token;  /* [batch.rows] */
+    const int32_t *output; /* [outputs]: rows whose logits are wanted */
+    int32_t outputs;
+};
+
+/* Run one step.  logits is [outputs, vocab] F32, whole on every rank, good until the next step; NULL when outputs is 0.
+ */
+int forward_step(struct forward *f, const struct forward_step *step, const float **logits, struct k3_error *err);
+
+/* Call trace(layer, p, arg) after every layer with the running residual p [rows, H] (SPEC 4.3); NULL ends it. */
+void forward_trace(struct forward *f, void (*trace)(int layer, const struct k3_tensor *p, void *arg), void *arg);
+
+#endif
