@@ -1,0 +1,54 @@
+/* shard.h - who holds what: the one place that knows how the model is divided among ranks (SPEC 11.5)
+ *
+ * Nothing divides by tp: everyone asks for [begin, end).  Axes are cut in units that keep heads and scale blocks whole,
+ * so shares may be uneven (15 ranks) and, where ranks outnumber units, empty.
+ *
+ *   KDA     q k v g f_b b, convolutions, A_log, dt_bias by head; f_a whole; o_proj by the head's columns: partial sum
+ *   MLA     q_b kv_b g by head; q_a kv_a whole; o_proj by the head's columns: partial sum
+ *   dense   gate, up by rows, down by columns of the intermediate width: partial sum; shared experts likewise
+ *   experts w1, w3 by rows, w2 by columns of the inner width: partial sum; router whole
+ *   latent  down by rows (z is gathered), up by columns (joins the shared experts' partial sum); norm whole
+ *   vocab   embedding by rows (zeros elsewhere: summed), lm_head by rows (logits gathered)
+ */
+#ifndef K3_MODEL_SHARD_H
+#define K3_MODEL_SHARD_H
+
+#include <stdint.h>
+
+#include "model/config.h"
+#include "model/inventory.h"
+
+struct shard {
+    int tp, rank;
+};
+
+struct range {
+    int64_t begin, end;
+};
+
+enum shard_axis {
+    SHARD_WHOLE,     /* not divided: [0, 1) */
+    SHARD_KDA_HEADS, /* in heads */
+    SHARD_MLA_HEADS, /* in heads */
+    SHARD_DENSE,     /* in columns of the dense intermediate width; this and the next three in steps of K3_MX_BLOCK */
+    SHARD_SHARED,    /* shared experts' width */
+    SHARD_INNER,     /* expert inner width */
+    SHARD_LATENT,    /* latent width of the experts */
+    SHARD_VOCAB      /* in token ids */
+};
+
+struct range shard_range(const struct k3_config *c, const struct shard *sh, enum shard_axis axis);
+/* end - begin of this rank's range. */
+int64_t shard_count(const struct k3_config *c, const struct shard *sh, enum shard_axis axis);
+/* Length of the whole axis, in the same measure. */
+int64_t shard_total(const struct k3_config *c, enum shard_axis axis);
+
+/* How a rank's share of a tensor is cut out of it, in stored elements (bytes, for the packed forms).  A vector is one
+ * row, a conv weight [C, 1, K] has C rows. */
+struct shard_part {
+    int64_t rows, cols;    /* of the whole tensor */
+    struct range row, col; /* what this rank holds of them */
+};
+struct shard_part shard_of(const struct k3_config *c, const struct shard *sh, enum tensor_role role);
+
+#endif
