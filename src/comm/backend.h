@@ -1,0 +1,26 @@
+/* backend.h - what an implementation of comm.h provides; private to src/comm
+ *
+ * An implementation embeds struct comm first in a struct of its own. */
+#ifndef K3_COMM_BACKEND_H
+#define K3_COMM_BACKEND_H
+
+#include "comm/comm.h"
+
+struct comm_ops {
+    int (*allreduce)(struct comm *c, float *x, size_t count, struct k3_error *err);
+    int (*allgather_columns)(struct comm *c, const float *mine, float *all, int64_t rows, const int64_t *begin,
+                             struct k3_error *err);
+    int (*allgather)(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err);
+    int (*broadcast)(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
+    int (*broadcast_idle)(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
+    int (*barrier)(struct comm *c, struct k3_error *err);
+    void (*abort)(struct comm *c, int code);
+    void (*destroy)(struct comm *c);
+};
+
+struct comm {
+    const struct comm_ops *ops;
+    int rank, size;
+};
+
+#endif

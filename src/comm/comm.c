@@ -1,0 +1,109 @@
+#include "config.h"
+
+#include "comm/comm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/backend.h"
+
+/* A number from the environment, or `otherwise` when it is not there or is none. */
+static long env_number(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+    char *end;
+
+    if (!text || !*text)
+        return otherwise;
+    long n = strtol(text, &end, 10);
+    return *end ? otherwise : n;
+}
+
+/* Were we started as one of several ranks?  mpirun says how many; PMIx (srun --mpi=pmix) sets only our own rank, and
+ * MPI finds the size, which may be one. */
+static int started_as_rank(void)
+{
+    return env_number("OMPI_COMM_WORLD_SIZE", 1) > 1 || getenv("PMIX_RANK") != NULL;
+}
+
+struct comm *comm_create(struct k3_error *err)
+{
+    if (started_as_rank())
+        return comm_mpi_create(err);
+
+    /* srun's tasks that PMIx was not told about would each believe to be alone. */
+    long tasks = env_number("SLURM_STEP_NUM_TASKS", 1);
+    if (tasks > 1) {
+        errno = EINVAL;
+        k3_errorf(err, "started as one of %ld tasks of a Slurm step without PMIx: use srun --mpi=pmix", tasks);
+        return NULL;
+    }
+    return comm_self_create();
+}
+
+#ifndef HAVE_MPI
+struct comm *comm_mpi_create(struct k3_error *err)
+{
+    errno = ENOTSUP;
+    k3_errorf(err, "started as one of several ranks, but this build has no MPI: configure --with-mpi");
+    return NULL;
+}
+#endif
+
+void comm_destroy(struct comm *c)
+{
+    if (!c)
+        return;
+
+    int saved = errno;
+    c->ops->destroy(c);
+    errno = saved;
+}
+
+int comm_rank(const struct comm *c)
+{
+    return c->rank;
+}
+
+int comm_size(const struct comm *c)
+{
+    return c->size;
+}
+
+int comm_allreduce(struct comm *c, float *x, size_t count, struct k3_error *err)
+{
+    return c->ops->allreduce(c, x, count, err);
+}
+
+int comm_allgather_columns(struct comm *c, const float *mine, float *all, int64_t rows, const int64_t *begin,
+                           struct k3_error *err)
+{
+    return c->ops->allgather_columns(c, mine, all, rows, begin, err);
+}
+
+int comm_allgather(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err)
+{
+    return c->ops->allgather(c, mine, all, bytes, err);
+}
+
+int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err)
+{
+    return c->ops->broadcast(c, data, bytes, root, err);
+}
+
+int comm_broadcast_idle(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err)
+{
+    return c->ops->broadcast_idle(c, data, bytes, root, err);
+}
+
+int comm_barrier(struct comm *c, struct k3_error *err)
+{
+    return c->ops->barrier(c, err);
+}
+
+void comm_abort(struct comm *c, int code)
+{
+    c->ops->abort(c, code);
+    _exit(code);
+}
