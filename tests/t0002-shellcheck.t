@@ -1,0 +1,11 @@
+#!/bin/bash
+# Every shell script of the tree is clean under shellcheck.
+. "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
+need shellcheck
+
+cd "$top_srcdir" || exit 1
+mapfile -t scripts < <(grep -lE '^#!/bin/(ba)?sh' autogen.sh .ci/* contrib/* slurm/* tests/*.t 2>/dev/null)
+for script in "${scripts[@]}" tests/tap.sh; do
+    ok "$script" shellcheck --external-sources "$script"
+done
+done_testing

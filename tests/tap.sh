@@ -1,0 +1,231 @@
+# shellcheck shell=bash
+# tap.sh : what every test script here starts from.  Source it; it is bash.
+#
+#     . "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
+#     need slurmctld munged                      # or the whole script is skipped, with that reason
+#     start_queued
+#     is "$(k3queue -h)" "" "the queue of a fresh daemon is empty"
+#     done_testing                               # checks the daemons' logs, prints the plan
+#
+# $tmp is a short directory of this script's own; logs go to $tmp/log.  Whatever was started through these helpers is ended
+# when the script ends, however it ends.  After a failure $tmp stays, and its name is printed.
+set -uo pipefail
+
+top_srcdir=$(cd "${top_srcdir:-$(dirname "$0")/..}" && pwd)
+top_builddir=${top_builddir:-$top_srcdir}
+# Sockets live in it, so it is short whatever TMPDIR is.
+tmp=$(mktemp -d /tmp/k3t.XXXXXX) || exit 99
+mkdir "$tmp/log"
+PATH=$PATH:/usr/sbin:/sbin
+export LC_ALL=C
+
+tap_count=0 tap_failed=0 tap_planned=
+tap_pids=() tap_at_exit=() tap_expected=()
+secret=
+
+# --- results
+
+diag() { printf '%s\n' "$*" | sed 's/^/# /'; }
+
+# plan N : say how many tests come.  Without it done_testing says it at the end.
+plan() {
+    tap_planned=$1
+    echo "1..$1"
+}
+
+skip_all() {
+    echo "1..0 # SKIP $*"
+    exit 0
+}
+
+# need PROGRAM... : skip the whole script when one is not there.
+need() {
+    local program
+    for program; do
+        command -v "$program" >/dev/null || skip_all "$program is not installed"
+    done
+}
+
+# result STATUS TITLE : one line of TAP.
+result() {
+    tap_count=$((tap_count + 1))
+    if [[ $1 == 0 ]]; then
+        echo "ok $tap_count - $2"
+    else
+        tap_failed=$((tap_failed + 1))
+        echo "not ok $tap_count - $2"
+        return 1
+    fi
+}
+
+# ok TITLE COMMAND... : COMMAND succeeds.
+ok() {
+    local title=$1 output status
+    shift
+    output=$("$@" 2>&1)
+    status=$?
+    result $status "$title" || diag "'$*' ended with $status: $output"
+}
+
+# fails CODE TITLE COMMAND... : COMMAND ends with CODE.
+fails() {
+    local code=$1 title=$2 output status
+    shift 2
+    output=$("$@" 2>&1)
+    status=$?
+    [[ $status == "$code" ]]
+    result $? "$title" || diag "'$*' ended with $status, not $code: $output"
+}
+
+# is GOT WANTED TITLE
+is() {
+    [[ $1 == "$2" ]]
+    result $? "$3" || diag "got:    $1"$'\n'"wanted: $2"
+}
+
+# like GOT REGEX TITLE
+like() {
+    [[ $1 =~ $2 ]]
+    result $? "$3" || diag "got:            $1"$'\n'"does not match: $2"
+}
+
+# skip N REASON : N tests that could not be made.
+skip() {
+    local i
+    for ((i = 0; i < $1; i++)); do
+        tap_count=$((tap_count + 1))
+        echo "ok $tap_count # SKIP $2"
+    done
+}
+
+done_testing() {
+    check_logs
+    [[ $tap_planned ]] || plan "$tap_count"
+    [[ $tap_failed == 0 && $tap_planned == "$tap_count" ]]
+    exit
+}
+
+# --- logs
+
+# expect_error REGEX : lines with ": err:" that match are part of the test.
+expect_error() { tap_expected+=(-e "$1"); }
+
+# plant_secret : sets $secret, a string for prompts, which then must not turn up in any log.
+plant_secret() { secret="hush$RANDOM$RANDOM$RANDOM"; }
+
+unexpected_errors() {
+    grep -rhF ': err: ' "$tmp/log" | if ((${#tap_expected[@]})); then grep -vE "${tap_expected[@]}"; else cat; fi
+}
+
+# Two more results for a script that has logs.
+check_logs() {
+    [[ $(ls -A "$tmp/log") ]] || return 0
+    is "$(unexpected_errors)" "" "no unexpected error is in the logs"
+    [[ ! $secret ]] || is "$(grep -rlF "$secret" "$tmp/log")" "" "no log holds prompt text"
+}
+
+# --- processes
+
+# wait_for SECONDS COMMAND... : until COMMAND succeeds.
+wait_for() {
+    local tries=$(($1 * 20))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((tries-- > 0)) || return 1
+        sleep 0.05
+    done
+}
+
+# start NAME COMMAND... : in the background with its output in $tmp/log/NAME.log; sets $pid.
+start() {
+    local name=$1
+    shift
+    "$@" </dev/null >>"$tmp/log/$name.log" 2>&1 &
+    pid=$!
+    tap_pids+=("$pid")
+}
+
+# stop PID [SIGNAL] : end one of ours and wait; its exit status is left in $?.
+stop() {
+    kill "-${2:-TERM}" "$1" 2>/dev/null
+    wait "$1" 2>/dev/null
+}
+
+# at_exit COMMAND : a word or function to run when the script ends, the newest first.
+at_exit() { tap_at_exit=("$1" "${tap_at_exit[@]}"); }
+
+tap_cleanup() {
+    local status=$? command pid
+    trap - EXIT
+    for command in "${tap_at_exit[@]}"; do
+        "$command"
+    done >&2
+    for pid in "${tap_pids[@]}"; do
+        kill "$pid" 2>/dev/null
+    done
+    for pid in "${tap_pids[@]}"; do
+        wait_for 5 tap_gone "$pid" || kill -KILL "$pid" 2>/dev/null
+    done
+    if [[ $status == 0 ]]; then
+        rm -rf "$tmp"
+    else
+        diag "files are kept in $tmp"
+    fi
+    exit $status
+}
+tap_gone() { ! kill -0 "$1"; }
+trap tap_cleanup EXIT
+trap 'exit 143' TERM HUP
+trap 'exit 130' INT
+
+# --- daemons
+
+# start_munged : a private one; sets $munge_socket.
+start_munged() {
+    need munged mungekey
+    munge_socket=$tmp/munge.sock
+    mungekey -c -k "$tmp/munge.key"
+    start munged munged --foreground --key-file="$tmp/munge.key" --socket="$munge_socket" --pid-file="$tmp/munge.pid" \
+        --log-file="$tmp/log/munged.log" --seed-file="$tmp/munge.seed" --num-threads=2
+    wait_for 5 test -S "$munge_socket" || diag "munged did not start: $(cat "$tmp/log/munged.log")"
+}
+
+# start_slurm [NODES [OPTION...]] : a private cluster; sets $munge_socket and SLURM_CONF.
+start_slurm() {
+    local nodes=${1:-4}
+    shift || true
+    need slurmctld slurmd srun munged mungekey
+    at_exit tap_stop_slurm
+    if ! "$top_srcdir/contrib/minislurm" "$@" up "$tmp/slurm" "$nodes" >"$tmp/slurm.out" 2>&1; then
+        diag "$(cat "$tmp/slurm.out")"
+        exit 1
+    fi
+    export SLURM_CONF=$tmp/slurm/etc/slurm.conf
+    munge_socket=$tmp/slurm/munge/sock
+}
+tap_stop_slurm() { "$top_srcdir/contrib/minislurm" down "$tmp/slurm"; }
+
+# write_conf TEXT : $tmp/k3.conf, for every k3 program that this script runs: where the daemons are, then TEXT.
+write_conf() {
+    export K3_CONF=$tmp/k3.conf
+    cat >"$K3_CONF" <<END
+common = { socket = "ipc://$tmp/k3queued.sock"; munge_socket = "$munge_socket"; };
+${1-}
+END
+}
+
+# start_queued [TEXT] : munged if there is none yet, k3.conf with TEXT, k3queued; sets $queued_pid.
+start_queued() {
+    [[ ${munge_socket-} ]] || start_munged
+    write_conf "${1-}"
+    restart_queued
+}
+
+# restart_queued : with the k3.conf that is there.
+restart_queued() {
+    start k3queued k3queued
+    queued_pid=$pid
+    wait_for 10 test -S "$tmp/k3queued.sock" || diag "k3queued did not start: $(tail -n 5 "$tmp/log/k3queued.log")"
+}
+
+stop_queued() { stop "$queued_pid"; }
