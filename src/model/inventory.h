@@ -100,6 +100,9 @@ struct tensor_desc {
 /* Whether layer (-1: embedding and head) has a tensor of this role. */
 int inventory_has(const struct k3_config *c, enum tensor_role role, int layer);
 int inventory_is_expert(enum tensor_role role);
+/* Fill in the shape and return its dimensions: the same in every layer that has the role. */
+int inventory_shape(const struct k3_config *c, enum tensor_role role, int64_t shape[TENSOR_DIMS_MAX]);
+int inventory_element_bytes(enum tensor_role role);
 /* Describe one tensor, which the layer must have; expert is -1 unless inventory_is_expert(role). */
 void inventory_describe(const struct k3_config *c, enum tensor_role role, int layer, int expert, struct tensor_desc *t);
 

@@ -40,9 +40,12 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *st, 
 size_t safetensors_index(const struct safetensors *st, const struct safetensors_tensor *t);
 const char *safetensors_file(const struct safetensors *st, int file);
 
-/* Page cache advice: t's bytes will be read soon; they will not be read again. */
-void safetensors_will_read(const struct safetensors *st, const struct safetensors_tensor *t);
+/* Page cache advice: these bytes of a tensor's data will be read soon; t will not be read again. */
+void safetensors_will_read(const void *data, uint64_t bytes);
 void safetensors_drop(const struct safetensors *st, const struct safetensors_tensor *t);
+
+/* Bytes of a tensor of this dtype, -1 when it is unknown or the shape too large. */
+int64_t safetensors_bytes(const char *dtype, int dims, const int64_t *shape);
 
 /* Write a file: declare every tensor, then write their data in the same order in pieces of any size.  The file appears
  * under its name at safetensors_writer_finish(); until then it is PATH.partial, which a writer that is destroyed

@@ -1,0 +1,385 @@
+#include "model/weights.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/alloc.h"
+#include "common/log.h"
+#include "model/safetensors.h"
+
+enum { ALIGN = 64, LISTED_MAX = 200 };
+
+/* The six tensors of an expert lie together, expert after expert, so that one of them is one stretch of memory. */
+enum { W1, W2, W3, MATRICES };
+
+struct layer_weights {
+    struct k3_tensor tensor[T_ROLES]; /* data is NULL where the layer has none */
+    struct kern_expert_matrix expert[MATRICES];
+};
+
+struct weights {
+    uint8_t *arena;
+    uint64_t bytes;
+    int layers;
+    struct layer_weights *at; /* [layers + 1], the first for the embedding and the head */
+};
+
+/* --- layout --------------------------------------------------------------------------------------------------------
+ */
+
+static int64_t length(struct range r)
+{
+    return r.end - r.begin;
+}
+
+static uint64_t part_bytes(const struct shard_part *p, enum tensor_role role)
+{
+    return (uint64_t)(length(p->row) * length(p->col) * inventory_element_bytes(role));
+}
+
+/* Claim room in the arena at *end. */
+static void *claim(const struct weights *w, uint64_t *end, uint64_t bytes)
+{
+    uintptr_t here = (uintptr_t)w->arena + *end;
+
+    *end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return (void *)here;
+}
+
+static enum k3_dtype dtype_of(enum tensor_role role)
+{
+    return inventory_element_bytes(role) == 4 ? K3_F32 : inventory_element_bytes(role) == 2 ? K3_BF16 : K3_U8;
+}
+
+static void place_tensor(struct weights *w, struct k3_tensor *t, const struct shard_part *p, enum tensor_role role,
+                         uint64_t *end)
+{
+    *t = (struct k3_tensor){.data = claim(w, end, part_bytes(p, role)),
+                            .dtype = dtype_of(role),
+                            .layout = K3_ROW_MAJOR,
+                            .rows = length(p->row),
+                            .cols = length(p->col),
+                            .stride = length(p->col)};
+}
+
+static void place_experts(struct weights *w, struct kern_expert_matrix *m, const struct k3_config *c,
+                          const struct shard *sh, uint64_t *end)
+{
+    uint64_t first = *end;
+
+    for (int i = 0; i < MATRICES; i++) {
+        enum tensor_role packed = T_W1_PACKED + 2 * i, scale = T_W1_SCALE + 2 * i;
+        struct shard_part p = shard_of(c, sh, packed), s = shard_of(c, sh, scale);
+        m[i].first = (struct k3_tensor){.data = claim(w, end, part_bytes(&p, packed)),
+                                        .scale = claim(w, end, part_bytes(&s, scale)),
+                                        .dtype = K3_MXFP4,
+                                        .layout = K3_ROW_MAJOR,
+                                        .rows = length(p.row),
+                                        .cols = 2 * length(p.col),
+                                        .stride = 2 * length(p.col)};
+    }
+    int64_t step = (int64_t)(*end - first);
+    for (int i = 0; i < MATRICES; i++)
+        m[i].data_step = m[i].scale_step = step;
+    *end = first + (uint64_t)step * (uint64_t)c->experts;
+}
+
+/* Lay out everything from w->arena on, in the order of the checkpoint; returns the arena's size.  With an arena of NULL
+ * the addresses are offsets, and only the size is of use. */
+static uint64_t lay_out(struct weights *w, const struct k3_config *c, const struct shard *sh)
+{
+    uint64_t end = ALIGN; /* so that no address is NULL */
+
+    for (int l = -1; l < c->layers; l++) {
+        struct layer_weights *at = &w->at[l + 1];
+        for (enum tensor_role role = 0; role < T_ROLES; role++) {
+            if (!inventory_has(c, role, l))
+                continue;
+            if (role == T_W1_PACKED) {
+                place_experts(w, at->expert, c, sh, &end);
+            } else if (!inventory_is_expert(role)) {
+                struct shard_part p = shard_of(c, sh, role);
+                place_tensor(w, &at->tensor[role], &p, role, &end);
+            }
+        }
+    }
+    return end;
+}
+
+static struct weights *create(const struct k3_config *c)
+{
+    struct weights *w = k3_zalloc(sizeof *w);
+
+    w->layers = c->layers;
+    w->at = k3_calloc((size_t)c->layers + 1, sizeof *w->at);
+    return w;
+}
+
+uint64_t weights_bytes(const struct k3_config *c, const struct shard *sh)
+{
+    struct weights *w = create(c);
+    uint64_t bytes = lay_out(w, c, sh);
+
+    weights_destroy(w);
+    return bytes;
+}
+
+void weights_destroy(struct weights *w)
+{
+    int saved = errno;
+
+    if (!w)
+        return;
+    if (w->arena)
+        munmap(w->arena, w->bytes);
+    free(w->at);
+    free(w);
+    errno = saved;
+}
+
+const struct k3_tensor *weights_get(const struct weights *w, enum tensor_role role, int layer)
+{
+    const struct k3_tensor *t = &w->at[layer + 1].tensor[role];
+
+    return t->data ? t : NULL;
+}
+
+const struct kern_expert_matrix *weights_experts(const struct weights *w, enum tensor_role role, int layer)
+{
+    const struct kern_expert_matrix *m = &w->at[layer + 1].expert[(role - T_W1_PACKED) / 2];
+
+    return m->first.data ? m : NULL;
+}
+
+/* --- the checkpoint against the inventory ------------------------------------------------------------------------- */
+
+/* What one tensor of the files is. */
+struct found {
+    int16_t role; /* -1: not a text tensor */
+    int16_t layer;
+    int32_t expert;
+};
+
+static void print_shape(char *text, size_t room, int dims, const int64_t *shape)
+{
+    size_t n = (size_t)snprintf(text, room, "[");
+
+    for (int d = 0; d < dims && n < room; d++)
+        n += (size_t)snprintf(text + n, room - n, "%s%lld", d ? "," : "", (long long)shape[d]);
+    if (n < room)
+        snprintf(text + n, room - n, "]");
+}
+
+static int check_tensor(const struct safetensors *st, const struct safetensors_tensor *t,
+                        const struct tensor_desc *want, struct k3_error *err)
+{
+    char is[128], should[128];
+
+    if (strcmp(t->dtype, want->dtype) != 0)
+        return k3_errorf(err, "%s: tensor %s has dtype %s, not %s", safetensors_file(st, t->file), t->name, t->dtype,
+                         want->dtype);
+    if (t->dims != want->dims || memcmp(t->shape, want->shape, (size_t)t->dims * sizeof *t->shape) != 0) {
+        print_shape(is, sizeof is, t->dims, t->shape);
+        print_shape(should, sizeof should, want->dims, want->shape);
+        return k3_errorf(err, "%s: tensor %s has shape %s, not %s as config.json says", safetensors_file(st, t->file),
+                         t->name, is, should);
+    }
+    return 0;
+}
+
+static int begins_with(const char *s, const char *start)
+{
+    return strncmp(s, start, strlen(start)) == 0;
+}
+
+static int is_passed_over(const char *name)
+{
+    static const char shape[] = ".weight_shape";
+    size_t len = strlen(name);
+
+    return begins_with(name, "vision_tower.") || begins_with(name, "mm_projector.") ||
+           (len >= sizeof shape && strcmp(name + len - (sizeof shape - 1), shape) == 0);
+}
+
+/* What is in the files beside the text model; one rank lists it for all. */
+static int check_others(const struct safetensors *st, const struct found *found, int list, struct k3_error *err)
+{
+    size_t passed = 0;
+
+    for (size_t i = 0; i < safetensors_count(st); i++) {
+        const struct safetensors_tensor *t = safetensors_at(st, i);
+        if (found[i].role >= 0)
+            continue;
+        if (!is_passed_over(t->name))
+            return k3_errorf(err, "%s: tensor %s is no part of the model that config.json describes",
+                             safetensors_file(st, t->file), t->name);
+        if (list && passed < LISTED_MAX)
+            log_info("passed over: tensor %s", t->name);
+        passed++;
+    }
+    if (list && passed)
+        log_info("passed over %zu tensors of %zu that the text model does not use%s", passed, safetensors_count(st),
+                 passed > LISTED_MAX ? ", the first of them listed above" : "");
+    return 0;
+}
+
+static int check_inventory(const struct safetensors *st, const char *dir, const struct k3_config *c,
+                           struct found *found, struct k3_error *err)
+{
+    struct inventory_iter it;
+    struct tensor_desc want;
+
+    for (size_t i = 0; i < safetensors_count(st); i++)
+        found[i].role = -1;
+    for (inventory_begin(&it, c); inventory_next(&it, &want);) {
+        const struct safetensors_tensor *t = safetensors_find(st, want.name);
+        if (!t)
+            return k3_errorf(err, "%s: tensor %s is missing", dir, want.name);
+        if (check_tensor(st, t, &want, err) < 0)
+            return -1;
+        found[safetensors_index(st, t)] = (struct found){(int16_t)want.role, (int16_t)want.layer, want.expert};
+    }
+    return 0;
+}
+
+/* --- copying -------------------------------------------------------------------------------------------------------
+ */
+
+struct loader {
+    const struct k3_config *config;
+    const struct shard *shard;
+    const struct safetensors *st;
+    const struct found *found;
+    int drop; /* pages behind us leave the cache */
+};
+
+/* Where a tensor's part goes. */
+static uint8_t *destination(struct weights *w, const struct found *f)
+{
+    struct layer_weights *at = &w->at[f->layer + 1];
+
+    if (!inventory_is_expert(f->role))
+        return at->tensor[f->role].data;
+    struct kern_expert_matrix *m = &at->expert[(f->role - T_W1_PACKED) / 2];
+    if ((f->role - T_W1_PACKED) % 2 == 0)
+        return (uint8_t *)m->first.data + f->expert * m->data_step;
+    return (uint8_t *)m->first.scale + f->expert * m->scale_step;
+}
+
+/* The stretch of a tensor's data from its part's first to its last byte. */
+static const uint8_t *stretch(const struct safetensors_tensor *t, const struct shard_part *p, int element,
+                              uint64_t *bytes)
+{
+    int64_t first = (p->row.begin * p->cols + p->col.begin) * element;
+    int64_t last = ((p->row.end - 1) * p->cols + p->col.end) * element;
+
+    *bytes = length(p->row) && length(p->col) ? (uint64_t)(last - first) : 0;
+    return (const uint8_t *)t->data + first;
+}
+
+static void copy_part(uint8_t *to, const struct safetensors_tensor *t, const struct shard_part *p, int element)
+{
+    uint64_t bytes;
+    const uint8_t *from = stretch(t, p, element, &bytes);
+    size_t row = (size_t)(length(p->col) * element);
+
+    if (!bytes)
+        return;
+    if (length(p->col) == p->cols) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    for (int64_t r = 0; r < length(p->row); r++)
+        memcpy(to + r * (int64_t)row, from + r * p->cols * element, row);
+}
+
+/* Ask for the part of tensor i, if it is one of ours, while the one before it is copied. */
+static void ask_for(const struct loader *ld, size_t i)
+{
+    uint64_t bytes;
+
+    if (i >= safetensors_count(ld->st) || ld->found[i].role < 0)
+        return;
+    struct shard_part p = shard_of(ld->config, ld->shard, ld->found[i].role);
+    const uint8_t *data = stretch(safetensors_at(ld->st, i), &p, inventory_element_bytes(ld->found[i].role), &bytes);
+    safetensors_will_read(data, bytes);
+}
+
+/* In the order of the files, so that disks read forward. */
+static void copy_all(struct weights *w, const struct loader *ld, weights_progress_f *progress, void *arg)
+{
+    uint64_t done = 0;
+
+    for (size_t i = 0; i < safetensors_count(ld->st); i++) {
+        const struct safetensors_tensor *t = safetensors_at(ld->st, i);
+        const struct found *f = &ld->found[i];
+        ask_for(ld, i + 1);
+        if (f->role < 0)
+            continue;
+        struct shard_part p = shard_of(ld->config, ld->shard, f->role);
+        copy_part(destination(w, f), t, &p, inventory_element_bytes(f->role));
+        if (ld->drop)
+            safetensors_drop(ld->st, t);
+        done += part_bytes(&p, f->role);
+        if (progress)
+            progress(done, w->bytes, arg);
+    }
+    if (progress)
+        progress(w->bytes, w->bytes, arg);
+}
+
+/* Files that are small beside the memory stay cached for the next start; others would push out what the node needs. */
+static int is_large(const struct safetensors *st)
+{
+    uint64_t bytes = 0, memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+    for (size_t i = 0; i < safetensors_count(st); i++)
+        bytes += safetensors_at(st, i)->bytes;
+    return bytes > memory / 4;
+}
+
+static int map_arena(struct weights *w, uint64_t bytes, struct k3_error *err)
+{
+    void *arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (arena == MAP_FAILED)
+        return k3_errorf(err, "%llu bytes of memory for this rank's weights: %s", (unsigned long long)bytes,
+                         strerror(errno));
+    madvise(arena, bytes, MADV_HUGEPAGE);
+    w->arena = arena;
+    w->bytes = bytes;
+    return 0;
+}
+
+struct weights *weights_load(const char *model_dir, const struct k3_config *c, const struct shard *sh,
+                             weights_progress_f *progress, void *arg, struct k3_error *err)
+{
+    struct weights *w = NULL, *loaded = NULL;
+    struct found *found = NULL;
+    struct safetensors *st = safetensors_open_dir(model_dir, err);
+
+    if (!st)
+        goto out;
+    if (!(found = k3_try_alloc(safetensors_count(st), sizeof *found))) {
+        k3_errorf(err, "%s: no memory for a table of %zu tensors", model_dir, safetensors_count(st));
+        goto out;
+    }
+    if (check_inventory(st, model_dir, c, found, err) < 0 || check_others(st, found, sh->rank == 0, err) < 0)
+        goto out;
+    w = create(c);
+    if (map_arena(w, weights_bytes(c, sh), err) < 0)
+        goto out;
+    lay_out(w, c, sh);
+    copy_all(w, &(struct loader){c, sh, st, found, is_large(st)}, progress, arg);
+    loaded = w;
+    w = NULL;
+out:
+    weights_destroy(w);
+    free(found);
+    safetensors_close(st);
+    return loaded;
+}
