@@ -1,0 +1,455 @@
+#include "model/forward_private.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+/* The norms of the two low-rank inputs of MLA keep the default of the class that the published code builds them from,
+ * not rms_norm_eps (SPEC 4.1). */
+static const float low_rank_eps = 1e-6f;
+
+void forward_trace(struct forward *f, void (*trace)(int layer, const struct k3_tensor *p, void *arg), void *arg)
+{
+    f->trace = trace;
+    f->trace_arg = arg;
+}
+
+/* --- one operation each, with its sentence when it fails -----------------------------------------------------------
+ */
+
+/* rc of a kernel: 0, or -1 with the sentence of what the backend could not do. */
+static int did(struct forward *f, const char *operation, int rc)
+{
+    if (rc < 0)
+        k3_errorf(f->err, "backend %s: %s: %s", kern_stream_name(f->s), operation, strerror(errno));
+    return rc;
+}
+
+/* This rank's share of a weight of layer l (-1: of none). */
+static const struct k3_tensor *weight(const struct forward *f, enum tensor_role role, int l)
+{
+    return weights_get(f->w, role, l);
+}
+
+/* y = W x */
+static int linear(struct forward *f, enum tensor_role role, int l, const struct k3_tensor *x, const struct k3_tensor *y)
+{
+    struct linear_args a = {.x = x, .w = weight(f, role, l), .y = y};
+    return did(f, "linear", kern_linear(&a, f->s));
+}
+
+/* y += W x */
+static int linear_add(struct forward *f, enum tensor_role role, int l, const struct k3_tensor *x,
+                      const struct k3_tensor *y)
+{
+    struct linear_args a = {.x = x, .w = weight(f, role, l), .y = y, .accumulate = 1};
+    return did(f, "linear", kern_linear(&a, f->s));
+}
+
+/* y = 0: the sum over no columns at all. */
+static int zero(struct forward *f, const struct k3_tensor *y)
+{
+    struct k3_tensor x = {.dtype = K3_F32, .rows = y->rows}, w = {.dtype = K3_BF16, .rows = y->cols};
+    struct linear_args a = {.x = &x, .w = &w, .y = y};
+    return did(f, "linear", kern_linear(&a, f->s));
+}
+
+/* x = RMS(x; w) */
+static int rmsnorm(struct forward *f, enum tensor_role role, int l, const struct k3_tensor *x, float eps)
+{
+    struct rmsnorm_args a = {.x = x, .w = weight(f, role, l), .y = x, .eps = eps};
+    return did(f, "rmsnorm", kern_rmsnorm(&a, f->s));
+}
+
+/* gate = SiTU(gate, up) */
+static int situ(struct forward *f, const struct k3_tensor *gate, const struct k3_tensor *up)
+{
+    struct situ_args a = {
+        .gate = gate, .up = up, .y = gate, .beta = f->c->situ_beta, .linear_beta = f->c->situ_linear_beta};
+    return did(f, "situ", kern_situ(&a, f->s));
+}
+
+static int conv(struct forward *f, enum tensor_role role, int l, const struct k3_tensor *x, const struct k3_tensor *y,
+                void *state)
+{
+    struct conv_args a = {.x = x, .w = weight(f, role, l), .y = y, .state = state, .batch = f->batch};
+    return did(f, "conv", kern_conv(&a, f->s));
+}
+
+/* x = the sum of all ranks' x */
+static int all_reduce(struct forward *f, const struct k3_tensor *x)
+{
+    if (comm_size(f->comm) == 1)
+        return 0;
+    if (did(f, "sync", kern_sync(f->s)) < 0)
+        return -1;
+    return comm_allreduce(f->comm, x->data, (size_t)(x->rows * x->cols), f->err);
+}
+
+/* all = every rank's columns side by side */
+static int all_gather(struct forward *f, const struct k3_tensor *mine, const struct k3_tensor *all,
+                      const int64_t *begin)
+{
+    if (did(f, "sync", kern_sync(f->s)) < 0)
+        return -1;
+    return comm_allgather_columns(f->comm, mine->data, all->data, mine->rows, begin, f->err);
+}
+
+/* --- the model (SPEC 4) --------------------------------------------------------------------------------------------
+ */
+
+/* The running residual. */
+static const struct k3_tensor *running(const struct forward *f)
+{
+    return &f->stream[f->snapshots];
+}
+
+/* x = RMS(mix(p, R; res_norm, res_proj); norm) */
+static int mix_residuals(struct forward *f, enum tensor_role res_norm, enum tensor_role res_proj, enum tensor_role norm,
+                         int l)
+{
+    struct attnres_args a = {
+        .p = running(f),
+        .snapshot = f->stream,
+        .snapshots = f->snapshots,
+        .norm = weight(f, res_norm, l),
+        .proj = weight(f, res_proj, l),
+        .y = &f->act.x,
+        .eps = f->c->rms_eps,
+    };
+
+    return did(f, "attnres", kern_attnres(&a, f->s)) < 0 ? -1 : rmsnorm(f, norm, l, &f->act.x, f->c->rms_eps);
+}
+
+/* p = p + branch */
+static int add_branch(struct forward *f)
+{
+    struct add_args a = {.x = &f->act.branch, .y = running(f)};
+
+    return did(f, "add", kern_add(&a, f->s));
+}
+
+static int kda_gate(struct forward *f, int l)
+{
+    struct activations *t = &f->act;
+    struct kda_gate_args a = {
+        .r = &t->decay,
+        .a_log = weight(f, T_KDA_A_LOG, l),
+        .dt_bias = weight(f, T_KDA_DT_BIAS, l),
+        .b = &t->beta,
+        .g = &t->decay,
+        .beta = &t->beta,
+        .lower_bound = f->c->gate_lower_bound,
+    };
+
+    return did(f, "kda_gate", kern_kda_gate(&a, f->s));
+}
+
+static int delta_rule(struct forward *f, int l)
+{
+    struct activations *t = &f->act;
+    struct kda_args a = {
+        .q = &t->q,
+        .k = &t->k,
+        .v = &t->v,
+        .g = &t->decay,
+        .beta = &t->beta,
+        .o = &t->o_kda,
+        .state = f->state[l].kda,
+        .heads = f->kda_heads,
+        .batch = f->batch,
+    };
+
+    return did(f, "kda", kern_kda(&a, f->s));
+}
+
+static int gated_norm(struct forward *f, int l)
+{
+    struct activations *t = &f->act;
+    struct gated_norm_args a = {
+        .o = &t->o_kda, .gate = &t->gate_kda, .w = weight(f, T_KDA_O_NORM, l), .y = &t->o_kda, .eps = f->c->rms_eps};
+
+    return did(f, "gated_norm", kern_gated_norm(&a, f->s));
+}
+
+/* SPEC 4.4, on this rank's heads */
+static int kda_heads(struct forward *f, int l)
+{
+    struct activations *t = &f->act;
+    struct layer_state *st = &f->state[l];
+
+    if (linear(f, T_KDA_Q, l, &t->x, &t->q_in) < 0 || conv(f, T_KDA_Q_CONV, l, &t->q_in, &t->q, st->q_conv) < 0 ||
+        linear(f, T_KDA_K, l, &t->x, &t->k_in) < 0 || conv(f, T_KDA_K_CONV, l, &t->k_in, &t->k, st->k_conv) < 0 ||
+        linear(f, T_KDA_V, l, &t->x, &t->v_in) < 0 || conv(f, T_KDA_V_CONV, l, &t->v_in, &t->v, st->v_conv) < 0)
+        return -1;
+    if (linear(f, T_KDA_F_A, l, &t->x, &t->low) < 0 || linear(f, T_KDA_F_B, l, &t->low, &t->decay) < 0 ||
+        linear(f, T_KDA_B, l, &t->x, &t->beta) < 0 || kda_gate(f, l) < 0)
+        return -1;
+    if (delta_rule(f, l) < 0)
+        return -1;
+    return linear(f, T_KDA_G, l, &t->x, &t->gate_kda) < 0 ? -1 : gated_norm(f, l);
+}
+
+static int latent_append(struct forward *f, int l)
+{
+    struct mla_append_args a = {.kv = &f->act.kv,
+                                .w = weight(f, T_MLA_KV_A_NORM, l),
+                                .cache = &f->state[l].latents,
+                                .batch = f->batch,
+                                .eps = low_rank_eps};
+
+    return did(f, "mla_append", kern_mla_append(&a, f->s));
+}
+
+static int latent_attend(struct forward *f, int l)
+{
+    struct mla_attend_args a = {
+        .q = &f->act.mla_q,
+        .kv_b = weight(f, T_MLA_KV_B, l),
+        .o = &f->act.o_mla,
+        .cache = &f->state[l].latents,
+        .batch = f->batch,
+        .heads = f->mla_heads,
+        .scale = 1.0f / sqrtf(K3_QK_DIM),
+    };
+
+    return did(f, "mla_attend", kern_mla_attend(&a, f->s));
+}
+
+static int sigmoid_gate(struct forward *f)
+{
+    struct activations *t = &f->act;
+    struct sigmoid_gate_args a = {.o = &t->o_mla, .gate = &t->gate_mla, .y = &t->o_mla};
+
+    return did(f, "sigmoid_gate", kern_sigmoid_gate(&a, f->s));
+}
+
+/* SPEC 4.5, on this rank's heads */
+static int mla_heads(struct forward *f, int l)
+{
+    struct activations *t = &f->act;
+
+    if (linear(f, T_MLA_Q_A, l, &t->x, &t->q_low) < 0 || rmsnorm(f, T_MLA_Q_A_NORM, l, &t->q_low, low_rank_eps) < 0 ||
+        linear(f, T_MLA_Q_B, l, &t->q_low, &t->mla_q) < 0)
+        return -1;
+    if (linear(f, T_MLA_KV_A, l, &t->x, &t->kv) < 0 || latent_append(f, l) < 0 || latent_attend(f, l) < 0)
+        return -1;
+    return linear(f, T_MLA_G, l, &t->x, &t->gate_mla) < 0 ? -1 : sigmoid_gate(f);
+}
+
+/* y = Attn_l(x): the heads of all ranks.  A rank without heads adds nothing. */
+static int attend(struct forward *f, int l, const struct k3_tensor *y)
+{
+    struct activations *t = &f->act;
+
+    if (f->c->attention[l] == K3_KDA) {
+        if ((f->kda_heads > 0 && kda_heads(f, l) < 0) || linear(f, T_KDA_O, l, &t->o_kda, y) < 0)
+            return -1;
+    } else {
+        if ((f->mla_heads > 0 && mla_heads(f, l) < 0) || linear(f, T_MLA_O, l, &t->o_mla, y) < 0)
+            return -1;
+    }
+    return all_reduce(f, y);
+}
+
+static int route(struct forward *f, int l)
+{
+    const struct k3_config *c = f->c;
+    struct router_args a = {
+        .logits = &f->act.router,
+        .bias = weight(f, T_ROUTER_BIAS, l),
+        .id = f->expert,
+        .weight = f->expert_weight,
+        .topk = c->topk,
+        .groups = c->groups,
+        .topk_group = c->topk_group,
+        .renormalize = c->renormalize,
+        .scaling = c->routed_scaling,
+    };
+
+    return did(f, "router", kern_router(&a, f->s));
+}
+
+static int sum_experts(struct forward *f, int l)
+{
+    struct experts_args a = {
+        .z = &f->act.z,
+        .id = f->expert,
+        .weight = f->expert_weight,
+        .topk = f->c->topk,
+        .experts = f->c->experts,
+        .w1 = weights_experts(f->w, T_W1_PACKED, l),
+        .w3 = weights_experts(f->w, T_W3_PACKED, l),
+        .w2 = weights_experts(f->w, T_W2_PACKED, l),
+        .y = &f->act.sum,
+        .beta = f->c->situ_beta,
+        .linear_beta = f->c->situ_linear_beta,
+    };
+
+    return f->inner > 0 ? did(f, "experts", kern_experts(&a, f->s)) : zero(f, &f->act.sum);
+}
+
+/* This rank's columns of the latent sum S. */
+static struct k3_tensor my_latent(const struct forward *f)
+{
+    struct k3_tensor mine = f->act.sum;
+
+    mine.data = (float *)mine.data + f->latent_begin[f->sh->rank];
+    mine.cols = f->act.z_mine.cols;
+    return mine;
+}
+
+/* y = MLP(x), layers before first_k_dense_replace */
+static int run_dense(struct forward *f, int l, const struct k3_tensor *y)
+{
+    struct activations *t = &f->act;
+
+    if (linear(f, T_MLP_GATE, l, &t->x, &t->dense_gate) < 0 || linear(f, T_MLP_UP, l, &t->x, &t->dense_up) < 0 ||
+        situ(f, &t->dense_gate, &t->dense_up) < 0 || linear(f, T_MLP_DOWN, l, &t->dense_gate, y) < 0)
+        return -1;
+    return all_reduce(f, y);
+}
+
+/* y = Wup RMS(sum of the chosen experts, which live in the latent) + MLP_shared(x) (SPEC 4.6) */
+static int run_experts(struct forward *f, int l, const struct k3_tensor *y)
+{
+    struct activations *t = &f->act;
+
+    if (linear(f, T_ROUTER, l, &t->x, &t->router) < 0 || route(f, l) < 0)
+        return -1;
+    if (linear(f, T_LATENT_DOWN, l, &t->x, &t->z_mine) < 0 || all_gather(f, &t->z_mine, &t->z, f->latent_begin) < 0)
+        return -1;
+    if (sum_experts(f, l) < 0 || all_reduce(f, &t->sum) < 0)
+        return -1;
+    if (f->c->latent_norm && rmsnorm(f, T_LATENT_NORM, l, &t->sum, f->c->rms_eps) < 0)
+        return -1;
+    struct k3_tensor mine = my_latent(f);
+    if (linear(f, T_LATENT_UP, l, &mine, y) < 0)
+        return -1;
+    if (linear(f, T_SHARED_GATE, l, &t->x, &t->shared_gate) < 0 ||
+        linear(f, T_SHARED_UP, l, &t->x, &t->shared_up) < 0 || situ(f, &t->shared_gate, &t->shared_up) < 0 ||
+        linear_add(f, T_SHARED_DOWN, l, &t->shared_gate, y) < 0)
+        return -1;
+    return all_reduce(f, y);
+}
+
+/* At the start of a block p joins the snapshots, and the attention's output starts the new p. */
+static int attention_sublayer(struct forward *f, int l)
+{
+    if (mix_residuals(f, T_ATTN_RES_NORM, T_ATTN_RES_PROJ, T_INPUT_NORM, l) < 0)
+        return -1;
+    if (l % f->c->res_block == 0) {
+        f->snapshots++;
+        return attend(f, l, running(f));
+    }
+    return attend(f, l, &f->act.branch) < 0 ? -1 : add_branch(f);
+}
+
+static int ffn_sublayer(struct forward *f, int l)
+{
+    if (mix_residuals(f, T_MLP_RES_NORM, T_MLP_RES_PROJ, T_POST_ATTN_NORM, l) < 0)
+        return -1;
+    int rc = k3_config_is_moe(f->c, l) ? run_experts(f, l, &f->act.branch) : run_dense(f, l, &f->act.branch);
+    return rc < 0 ? -1 : add_branch(f);
+}
+
+/* p = E[token] (SPEC 4.2): each rank knows a part of the vocabulary and has zeros for the rest. */
+static int embed(struct forward *f, const int32_t *token)
+{
+    struct embed_args a = {
+        .token = token,
+        .table = weight(f, T_EMBED, -1),
+        .first = (int32_t)f->vocab_begin[f->sh->rank],
+        .y = running(f),
+    };
+
+    return did(f, "embed", kern_embed(&a, f->s)) < 0 ? -1 : all_reduce(f, running(f));
+}
+
+/* logits = Wlm RMS(mix(p, R); norm) of the rows that are asked for (SPEC 4.7) */
+static int head(struct forward *f, const int32_t *row)
+{
+    struct gather_args a = {.x = &f->act.x, .row = row, .y = &f->head_in};
+
+    if (mix_residuals(f, T_OUT_RES_NORM, T_OUT_RES_PROJ, T_NORM, -1) < 0 ||
+        did(f, "gather", kern_gather(&a, f->s)) < 0 || linear(f, T_LM_HEAD, -1, &f->head_in, &f->head_out) < 0)
+        return -1;
+    return all_gather(f, &f->head_out, &f->logits, f->vocab_begin);
+}
+
+static int trace_layer(struct forward *f, int l)
+{
+    if (did(f, "sync", kern_sync(f->s)) < 0)
+        return -1;
+    f->trace(l, running(f), f->trace_arg);
+    return 0;
+}
+
+static int run_layers(struct forward *f, const struct forward_step *step)
+{
+    f->snapshots = 0;
+    if (embed(f, step->token) < 0)
+        return -1;
+    for (int l = 0; l < f->c->layers; l++)
+        if (attention_sublayer(f, l) < 0 || ffn_sublayer(f, l) < 0 || (f->trace && trace_layer(f, l) < 0))
+            return -1;
+    return step->outputs > 0 ? head(f, step->output) : did(f, "sync", kern_sync(f->s));
+}
+
+/* --- a step ----------------------------------------------------------------------------------------------------------
+ */
+
+static int check_sequence(const struct forward *f, const struct kern_batch *b, int i)
+{
+    int64_t end = b->pos[i] + b->begin[i + 1] - b->begin[i], pages = (end + f->limits.page_tokens - 1);
+
+    pages /= f->limits.page_tokens;
+    if (b->begin[i] >= b->begin[i + 1] || b->slot[i] < 0 || b->slot[i] >= f->limits.slots || b->pos[i] < 0 ||
+        pages > b->page_stride)
+        return -1;
+    for (int64_t n = 0; n < pages; n++) {
+        int32_t page = b->pages[(int64_t)i * b->page_stride + n];
+        if (page < 0 || page >= f->limits.pages)
+            return -1;
+    }
+    return 0;
+}
+
+/* A plan that came from another rank must not reach past this rank's memory. */
+static int check_step(const struct forward *f, const struct forward_step *step, struct k3_error *err)
+{
+    const struct kern_batch *b = &step->batch;
+
+    errno = EINVAL;
+    if (b->rows < 1 || b->rows > f->limits.rows || step->outputs < 0 || step->outputs > f->limits.outputs)
+        return k3_errorf(err, "a step of %d rows and %d outputs; this rank has room for %d and %d", b->rows,
+                         step->outputs, f->limits.rows, f->limits.outputs);
+    if (b->seqs < 1 || b->seqs > b->rows || b->begin[0] != 0 || b->begin[b->seqs] != b->rows)
+        return k3_errorf(err, "a step whose %d sequences do not add up to its %d rows", b->seqs, b->rows);
+    for (int i = 0; i < b->seqs; i++)
+        if (check_sequence(f, b, i) < 0)
+            return k3_errorf(err, "a step whose sequence %d has rows, slot or pages that this rank does not have", i);
+    for (int i = 0; i < b->rows; i++)
+        if (step->token[i] < 0 || step->token[i] >= f->c->vocab)
+            return k3_errorf(err, "token id %d is not in the vocabulary of %d", step->token[i], f->c->vocab);
+    for (int i = 0; i < step->outputs; i++)
+        if (step->output[i] < 0 || step->output[i] >= b->rows)
+            return k3_errorf(err, "logits of row %d are asked for in a step of %d rows", step->output[i], b->rows);
+    return 0;
+}
+
+int forward_step(struct forward *f, const struct forward_step *step, const float **logits, struct k3_error *err)
+{
+    *logits = NULL;
+    if (check_step(f, step, err) < 0)
+        return -1;
+    forward_set_rows(f, step->batch.rows, step->outputs);
+    f->batch = &step->batch;
+    f->err = err;
+    int rc = run_layers(f, step);
+    f->batch = NULL;
+    f->err = NULL;
+    if (rc == 0 && step->outputs > 0)
+        *logits = f->logits.data;
+    return rc;
+}

@@ -1,0 +1,199 @@
+/* forward_memory.c - where a rank's state and activations lie: counted for the budget, then placed (see gpu/arena.h) */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/alloc.h"
+#include "model/forward_private.h"
+
+static struct k3_tensor matrix(struct arena *a, int64_t rows, int64_t cols)
+{
+    return (struct k3_tensor){
+        .data = arena_take(a, (uint64_t)rows * (uint64_t)cols * sizeof(float)),
+        .dtype = K3_F32,
+        .layout = K3_ROW_MAJOR,
+        .rows = rows,
+        .cols = cols,
+        .stride = cols,
+    };
+}
+
+static void *floats(struct arena *a, uint64_t x, uint64_t y, uint64_t z)
+{
+    return arena_take(a, x * y * z * sizeof(float));
+}
+
+static void lay_out_state(struct forward *f, struct arena *a)
+{
+    uint64_t slots = (uint64_t)f->limits.slots, heads = (uint64_t)f->kda_heads, tokens;
+
+    tokens = (uint64_t)f->limits.pages * (uint64_t)f->limits.page_tokens;
+    for (int l = 0; l < f->c->layers; l++) {
+        struct layer_state *st = &f->state[l];
+        if (f->c->attention[l] == K3_KDA) {
+            arena_part(a, "state");
+            st->q_conv = floats(a, slots, K3_TAPS - 1, heads * K3_HEAD_DIM);
+            st->k_conv = floats(a, slots, K3_TAPS - 1, heads * K3_HEAD_DIM);
+            st->v_conv = floats(a, slots, K3_TAPS - 1, heads * K3_HEAD_DIM);
+            st->kda = floats(a, slots, heads, K3_HEAD_DIM * K3_HEAD_DIM);
+        } else {
+            arena_part(a, "latents");
+            st->latents = (struct kern_latents){
+                .data = floats(a, tokens, K3_CACHE_DIM, 1), .dtype = K3_F32, .page_tokens = f->limits.page_tokens};
+        }
+    }
+}
+
+int forward_snapshots(const struct k3_config *c)
+{
+    return (c->layers + c->res_block - 1) / c->res_block;
+}
+
+static void lay_out_scratch(struct forward *f, struct arena *a)
+{
+    const struct k3_config *c = f->c;
+    struct activations *t = &f->act;
+    int64_t rows = f->limits.rows, outputs = f->limits.outputs, kda = f->kda_heads, mla = f->mla_heads;
+    int64_t dense = shard_count(c, f->sh, SHARD_DENSE), shared = shard_count(c, f->sh, SHARD_SHARED);
+
+    arena_part(a, "scratch");
+    for (int i = 0; i <= forward_snapshots(c); i++)
+        f->stream[i] = matrix(a, rows, c->hidden);
+    t->x = matrix(a, rows, c->hidden);
+    t->branch = matrix(a, rows, c->hidden);
+    t->q_in = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->k_in = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->v_in = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->q = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->k = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->v = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->low = matrix(a, rows, K3_HEAD_DIM);
+    t->decay = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->beta = matrix(a, rows, kda);
+    t->q_low = matrix(a, rows, c->q_lora);
+    t->mla_q = matrix(a, rows, mla * K3_QK_DIM);
+    t->kv = matrix(a, rows, K3_CACHE_DIM);
+    t->o_kda = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->gate_kda = matrix(a, rows, kda * K3_HEAD_DIM);
+    t->o_mla = matrix(a, rows, mla * K3_V_DIM);
+    t->gate_mla = matrix(a, rows, mla * K3_V_DIM);
+    t->dense_gate = matrix(a, rows, dense);
+    t->dense_up = matrix(a, rows, dense);
+    t->shared_gate = matrix(a, rows, shared);
+    t->shared_up = matrix(a, rows, shared);
+    t->router = matrix(a, rows, c->experts);
+    t->z_mine = matrix(a, rows, shard_count(c, f->sh, SHARD_LATENT));
+    t->z = matrix(a, rows, c->latent);
+    t->sum = matrix(a, rows, c->latent);
+    f->expert = arena_take(a, (uint64_t)rows * (uint64_t)c->topk * sizeof *f->expert);
+    f->expert_weight = floats(a, (uint64_t)rows, (uint64_t)c->topk, 1);
+    f->head_in = matrix(a, outputs, c->hidden);
+    f->head_out = matrix(a, outputs, shard_count(c, f->sh, SHARD_VOCAB));
+    f->logits = matrix(a, outputs, c->vocab);
+}
+
+/* Everything but the arena: what a rank of this shape holds. */
+static void describe(struct forward *f, const struct k3_config *c, const struct shard *sh,
+                     const struct forward_limits *l)
+{
+    f->c = c;
+    f->sh = sh;
+    f->limits = *l;
+    f->kda_heads = (int32_t)shard_count(c, sh, SHARD_KDA_HEADS);
+    f->mla_heads = (int32_t)shard_count(c, sh, SHARD_MLA_HEADS);
+    f->inner = (int32_t)shard_count(c, sh, SHARD_INNER);
+    f->state = k3_calloc((size_t)c->layers, sizeof *f->state);
+    f->arena = arena_create();
+    lay_out_state(f, f->arena);
+    lay_out_scratch(f, f->arena);
+}
+
+static void undescribe(struct forward *f)
+{
+    arena_destroy(f->arena);
+    free(f->state);
+}
+
+struct forward_bytes forward_bytes(const struct k3_config *c, const struct shard *sh, const struct forward_limits *l)
+{
+    struct forward f = {0};
+
+    describe(&f, c, sh, l);
+    struct forward_bytes bytes = {
+        .state = arena_bytes(f.arena, "state"),
+        .latents = arena_bytes(f.arena, "latents"),
+        .scratch = arena_bytes(f.arena, "scratch"),
+    };
+    undescribe(&f);
+    return bytes;
+}
+
+/* Where each rank's columns of an axis begin; the last entry is the axis' length. */
+static int64_t *begins(const struct k3_config *c, const struct shard *sh, enum shard_axis axis)
+{
+    int64_t *begin = k3_calloc((size_t)sh->tp + 1, sizeof *begin);
+
+    for (int r = 0; r < sh->tp; r++)
+        begin[r + 1] = shard_range(c, &(struct shard){.tp = sh->tp, .rank = r}, axis).end;
+    return begin;
+}
+
+static int check_limits(const struct shard *sh, const struct comm *comm, const struct forward_limits *l,
+                        struct k3_error *err)
+{
+    errno = EINVAL;
+    if (sh->tp != comm_size(comm) || sh->rank != comm_rank(comm))
+        return k3_errorf(err, "rank %d of %d was given the shard of rank %d of %d", comm_rank(comm), comm_size(comm),
+                         sh->rank, sh->tp);
+    if (l->rows < 1 || l->outputs < 0 || l->slots < 1 || l->pages < 0 || l->page_tokens < 1)
+        return k3_errorf(err, "impossible limits: %d rows, %d outputs, %d slots, %d pages of %d tokens", l->rows,
+                         l->outputs, l->slots, l->pages, l->page_tokens);
+    return 0;
+}
+
+struct forward *forward_create(const struct k3_config *c, const struct shard *sh, const struct weights *w,
+                               struct comm *comm, struct k3_stream *s, const struct forward_limits *l,
+                               struct k3_error *err)
+{
+    if (check_limits(sh, comm, l, err) < 0)
+        return NULL;
+
+    struct forward *f = k3_zalloc(sizeof *f);
+    describe(f, c, sh, l);
+    f->w = w;
+    f->comm = comm;
+    f->s = s;
+    f->latent_begin = begins(c, sh, SHARD_LATENT);
+    f->vocab_begin = begins(c, sh, SHARD_VOCAB);
+    if (arena_commit(f->arena, err) < 0) {
+        k3_error_prefix(err, "a step of %d rows, %d slots, %d pages: ", l->rows, l->slots, l->pages);
+        forward_destroy(f);
+        return NULL;
+    }
+    lay_out_state(f, f->arena);
+    lay_out_scratch(f, f->arena);
+    return f;
+}
+
+void forward_destroy(struct forward *f)
+{
+    if (!f)
+        return;
+
+    int saved = errno;
+    undescribe(f);
+    free(f->latent_begin);
+    free(f->vocab_begin);
+    free(f);
+    errno = saved;
+}
+
+void forward_set_rows(struct forward *f, int64_t rows, int64_t outputs)
+{
+    struct k3_tensor *t = (struct k3_tensor *)&f->act;
+
+    for (int i = 0; i < ACTIVATIONS; i++)
+        t[i].rows = rows;
+    for (int i = 0; i <= forward_snapshots(f->c); i++)
+        f->stream[i].rows = rows;
+    f->head_in.rows = f->head_out.rows = f->logits.rows = outputs;
+}

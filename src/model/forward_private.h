@@ -1,0 +1,73 @@
+/* forward_private.h - what forward.c and forward_memory.c share: one rank's places for state and activations */
+#ifndef K3_MODEL_FORWARD_PRIVATE_H
+#define K3_MODEL_FORWARD_PRIVATE_H
+
+#include "gpu/arena.h"
+#include "model/forward.h"
+
+/* What a sequence leaves behind in one layer: KDA layers a slot each, MLA layers the latents of its tokens. */
+struct layer_state {
+    void *q_conv, *k_conv, *v_conv; /* [slots, K3_TAPS - 1, heads * 128] each */
+    void *kda;                      /* [slots, heads, 128, 128] */
+    struct kern_latents latents;
+};
+
+/* Activations of a step.  All are k3_tensor, so that a step can set their rows in one loop. */
+struct activations {
+    struct k3_tensor x;      /* [T, H] input of a sublayer */
+    struct k3_tensor branch; /* [T, H] its output */
+    /* KDA, on this rank's heads */
+    struct k3_tensor q_in, k_in, v_in, q, k, v; /* [T, heads * 128] before and after the convolution */
+    struct k3_tensor low;                       /* [T, 128] */
+    struct k3_tensor decay;                     /* [T, heads * 128] */
+    struct k3_tensor beta;                      /* [T, heads] */
+    /* MLA, on this rank's heads */
+    struct k3_tensor q_low; /* [T, q_lora] */
+    struct k3_tensor mla_q; /* [T, heads * 192] */
+    struct k3_tensor kv;    /* [T, 576] */
+    /* both */
+    struct k3_tensor o_kda, gate_kda; /* [T, heads * 128] */
+    struct k3_tensor o_mla, gate_mla;
+    /* feed-forward, on this rank's part of the inner width */
+    struct k3_tensor dense_gate, dense_up;
+    struct k3_tensor shared_gate, shared_up;
+    struct k3_tensor router; /* [T, experts] */
+    struct k3_tensor z_mine; /* [T, this rank's part of the latent] */
+    struct k3_tensor z, sum; /* [T, latent] */
+};
+
+enum { ACTIVATIONS = sizeof(struct activations) / sizeof(struct k3_tensor) };
+
+/* The residual stream is kept in `stream`: snapshots R first, in order, then the running sum p.  Taking a snapshot of p
+ * is counting one more; p then starts anew in the next place (SPEC 4.3). */
+struct forward {
+    const struct k3_config *c;
+    const struct shard *sh;
+    const struct weights *w;
+    struct comm *comm;
+    struct k3_stream *s;
+    struct forward_limits limits;
+    struct arena *arena;
+
+    struct layer_state *state; /* [layers] */
+    struct activations act;
+    struct k3_tensor stream[K3_MAX_SNAPSHOTS + 1]; /* [T, H] each */
+    int snapshots;
+    int32_t *expert;                            /* [T, topk] */
+    float *expert_weight;                       /* [T, topk] */
+    struct k3_tensor head_in, head_out, logits; /* [outputs, H], [outputs, this rank's vocabulary], [outputs, vocab] */
+    int64_t *latent_begin, *vocab_begin;        /* [tp + 1]: where each rank's columns start */
+    int32_t kda_heads, mla_heads, inner;        /* this rank's */
+
+    const struct kern_batch *batch; /* of the step that runs */
+    struct k3_error *err;
+    void (*trace)(int layer, const struct k3_tensor *p, void *arg);
+    void *trace_arg;
+};
+
+/* Snapshots that the residual stream takes on its way through all layers. */
+int forward_snapshots(const struct k3_config *c);
+/* Make every activation as tall as the step. */
+void forward_set_rows(struct forward *f, int64_t rows, int64_t outputs);
+
+#endif
