@@ -1,17 +1,17 @@
 #include "model/weights.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/alloc.h"
 #include "common/log.h"
+#include "gpu/arena.h"
 #include "model/safetensors.h"
 
-enum { ALIGN = 64, LISTED_MAX = 200 };
+enum { LISTED_MAX = 200 };
+static const char PART[] = "weights";
 
 /* The six tensors of an expert lie together, expert after expert, so that one of them is one stretch of memory. */
 enum { W1, W2, W3, MATRICES };
@@ -22,9 +22,7 @@ struct layer_weights {
 };
 
 struct weights {
-    uint8_t *arena;
-    uint64_t bytes;
-    int layers;
+    struct arena *arena;
     struct layer_weights *at; /* [layers + 1], the first for the embedding and the head */
 };
 
@@ -41,13 +39,9 @@ static uint64_t part_bytes(const struct shard_part *p, enum tensor_role role)
     return (uint64_t)(length(p->row) * length(p->col) * inventory_element_bytes(role));
 }
 
-/* Claim room in the arena at *end. */
-static void *claim(const struct weights *w, uint64_t *end, uint64_t bytes)
+static uint64_t aligned(uint64_t bytes)
 {
-    uintptr_t here = (uintptr_t)w->arena + *end;
-
-    *end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    return (void *)here;
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
 static enum k3_dtype dtype_of(enum tensor_role role)
@@ -55,10 +49,9 @@ static enum k3_dtype dtype_of(enum tensor_role role)
     return inventory_element_bytes(role) == 4 ? K3_F32 : inventory_element_bytes(role) == 2 ? K3_BF16 : K3_U8;
 }
 
-static void place_tensor(struct weights *w, struct k3_tensor *t, const struct shard_part *p, enum tensor_role role,
-                         uint64_t *end)
+static void place_tensor(struct arena *a, struct k3_tensor *t, const struct shard_part *p, enum tensor_role role)
 {
-    *t = (struct k3_tensor){.data = claim(w, end, part_bytes(p, role)),
+    *t = (struct k3_tensor){.data = arena_take(a, part_bytes(p, role)),
                             .dtype = dtype_of(role),
                             .layout = K3_ROW_MAJOR,
                             .rows = length(p->row),
@@ -66,63 +59,63 @@ static void place_tensor(struct weights *w, struct k3_tensor *t, const struct sh
                             .stride = length(p->col)};
 }
 
-static void place_experts(struct weights *w, struct kern_expert_matrix *m, const struct k3_config *c,
-                          const struct shard *sh, uint64_t *end)
+static void place_experts(struct arena *a, struct kern_expert_matrix *m, const struct k3_config *c,
+                          const struct shard *sh)
 {
-    uint64_t first = *end;
+    int64_t step = 0;
 
     for (int i = 0; i < MATRICES; i++) {
         enum tensor_role packed = T_W1_PACKED + 2 * i, scale = T_W1_SCALE + 2 * i;
         struct shard_part p = shard_of(c, sh, packed), s = shard_of(c, sh, scale);
-        m[i].first = (struct k3_tensor){.data = claim(w, end, part_bytes(&p, packed)),
-                                        .scale = claim(w, end, part_bytes(&s, scale)),
+        uint64_t packed_bytes = part_bytes(&p, packed), scale_bytes = part_bytes(&s, scale);
+        m[i].first = (struct k3_tensor){.data = arena_take(a, packed_bytes),
+                                        .scale = arena_take(a, scale_bytes),
                                         .dtype = K3_MXFP4,
                                         .layout = K3_ROW_MAJOR,
                                         .rows = length(p.row),
                                         .cols = 2 * length(p.col),
                                         .stride = 2 * length(p.col)};
+        step += (int64_t)(aligned(packed_bytes) + aligned(scale_bytes));
     }
-    int64_t step = (int64_t)(*end - first);
     for (int i = 0; i < MATRICES; i++)
         m[i].data_step = m[i].scale_step = step;
-    *end = first + (uint64_t)step * (uint64_t)c->experts;
+    arena_take(a, (uint64_t)step * (uint64_t)(c->experts - 1));
 }
 
-/* Lay out everything from w->arena on, in the order of the checkpoint; returns the arena's size.  With an arena of NULL
- * the addresses are offsets, and only the size is of use. */
-static uint64_t lay_out(struct weights *w, const struct k3_config *c, const struct shard *sh)
+/* Lay out everything in the order of the checkpoint: called once to count and once to place. */
+static void lay_out(struct weights *w, const struct k3_config *c, const struct shard *sh)
 {
-    uint64_t end = ALIGN; /* so that no address is NULL */
-
+    arena_part(w->arena, PART);
     for (int l = -1; l < c->layers; l++) {
         struct layer_weights *at = &w->at[l + 1];
         for (enum tensor_role role = 0; role < T_ROLES; role++) {
             if (!inventory_has(c, role, l))
                 continue;
             if (role == T_W1_PACKED) {
-                place_experts(w, at->expert, c, sh, &end);
+                place_experts(w->arena, at->expert, c, sh);
             } else if (!inventory_is_expert(role)) {
                 struct shard_part p = shard_of(c, sh, role);
-                place_tensor(w, &at->tensor[role], &p, role, &end);
+                place_tensor(w->arena, &at->tensor[role], &p, role);
             }
         }
     }
-    return end;
 }
 
-static struct weights *create(const struct k3_config *c)
+/* Counted, not yet placed. */
+static struct weights *create(const struct k3_config *c, const struct shard *sh)
 {
     struct weights *w = k3_zalloc(sizeof *w);
 
-    w->layers = c->layers;
     w->at = k3_calloc((size_t)c->layers + 1, sizeof *w->at);
+    w->arena = arena_create();
+    lay_out(w, c, sh);
     return w;
 }
 
 uint64_t weights_bytes(const struct k3_config *c, const struct shard *sh)
 {
-    struct weights *w = create(c);
-    uint64_t bytes = lay_out(w, c, sh);
+    struct weights *w = create(c, sh);
+    uint64_t bytes = arena_bytes(w->arena, PART);
 
     weights_destroy(w);
     return bytes;
@@ -130,15 +123,11 @@ uint64_t weights_bytes(const struct k3_config *c, const struct shard *sh)
 
 void weights_destroy(struct weights *w)
 {
-    int saved = errno;
-
     if (!w)
         return;
-    if (w->arena)
-        munmap(w->arena, w->bytes);
+    arena_destroy(w->arena);
     free(w->at);
     free(w);
-    errno = saved;
 }
 
 const struct k3_tensor *weights_get(const struct weights *w, enum tensor_role role, int layer)
@@ -312,7 +301,7 @@ static void ask_for(const struct loader *ld, size_t i)
 /* In the order of the files, so that disks read forward. */
 static void copy_all(struct weights *w, const struct loader *ld, weights_progress_f *progress, void *arg)
 {
-    uint64_t done = 0;
+    uint64_t done = 0, total = arena_bytes(w->arena, PART);
 
     for (size_t i = 0; i < safetensors_count(ld->st); i++) {
         const struct safetensors_tensor *t = safetensors_at(ld->st, i);
@@ -326,10 +315,10 @@ static void copy_all(struct weights *w, const struct loader *ld, weights_progres
             safetensors_drop(ld->st, t);
         done += part_bytes(&p, f->role);
         if (progress)
-            progress(done, w->bytes, arg);
+            progress(done, total, arg);
     }
     if (progress)
-        progress(w->bytes, w->bytes, arg);
+        progress(total, total, arg);
 }
 
 /* Files that are small beside the memory stay cached for the next start; others would push out what the node needs. */
@@ -340,19 +329,6 @@ static int is_large(const struct safetensors *st)
     for (size_t i = 0; i < safetensors_count(st); i++)
         bytes += safetensors_at(st, i)->bytes;
     return bytes > memory / 4;
-}
-
-static int map_arena(struct weights *w, uint64_t bytes, struct k3_error *err)
-{
-    void *arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (arena == MAP_FAILED)
-        return k3_errorf(err, "%llu bytes of memory for this rank's weights: %s", (unsigned long long)bytes,
-                         strerror(errno));
-    madvise(arena, bytes, MADV_HUGEPAGE);
-    w->arena = arena;
-    w->bytes = bytes;
-    return 0;
 }
 
 struct weights *weights_load(const char *model_dir, const struct k3_config *c, const struct shard *sh,
@@ -370,9 +346,11 @@ struct weights *weights_load(const char *model_dir, const struct k3_config *c, c
     }
     if (check_inventory(st, model_dir, c, found, err) < 0 || check_others(st, found, sh->rank == 0, err) < 0)
         goto out;
-    w = create(c);
-    if (map_arena(w, weights_bytes(c, sh), err) < 0)
+    w = create(c, sh);
+    if (arena_commit(w->arena, err) < 0) {
+        k3_error_prefix(err, "this rank's weights: ");
         goto out;
+    }
     lay_out(w, c, sh);
     copy_all(w, &(struct loader){c, sh, st, found, is_large(st)}, progress, arg);
     loaded = w;
