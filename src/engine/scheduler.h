@@ -1,0 +1,44 @@
+/* scheduler.h - continuous batching: which tokens of which sequences run in the next step
+ *
+ * Sequences are admitted in the order in which they came, as soon as a slot is free and their pages can be reserved;
+ * one that does not fit yet holds back those behind it, so that nobody overtakes.  A step takes a row of every sequence
+ * that decodes, then fills up with chunks of prompts, the earliest admitted first. */
+#ifndef K3_ENGINE_SCHEDULER_H
+#define K3_ENGINE_SCHEDULER_H
+
+#include <stdint.h>
+
+#include "engine/cache.h"
+#include "engine/plan.h"
+#include "engine/sequence.h"
+
+struct scheduler;
+
+/* Borrows the cache, which has `slots` slots.  A step has at most `chunk` rows of one sequence. */
+struct scheduler *scheduler_create(struct cache *c, int32_t slots, int32_t chunk);
+/* Destroys the sequences that are left, too. */
+void scheduler_destroy(struct scheduler *s);
+
+/* Takes q, whose most tokens cache_can_hold(). */
+void scheduler_add(struct scheduler *s, struct sequence *q);
+/* The sequence of this id that has not ended, or NULL.  Borrowed. */
+struct sequence *scheduler_find(const struct scheduler *s, const struct k3_id *id);
+/* End all sequences that wait for admission; or all there are. */
+void scheduler_finish_waiting(struct scheduler *s, enum sequence_end end);
+void scheduler_finish_all(struct scheduler *s, enum sequence_end end);
+
+/* Take out a sequence that has ended, the caller's from now on; NULL when there is none.  Its slot and pages are free
+ * again, so not between scheduler_plan() and scheduler_ran(). */
+struct sequence *scheduler_reap(struct scheduler *s);
+
+/* Admit who can be, and make the next plan, PLAN_STEP or PLAN_IDLE.  Returns the number of its rows. */
+int32_t scheduler_plan(struct scheduler *s, struct plan *p);
+/* The planned step has run: moves its sequences on. */
+void scheduler_ran(struct scheduler *s);
+/* The sequence whose logits are row i of that step's.  Borrowed. */
+struct sequence *scheduler_output(const struct scheduler *s, int32_t i);
+
+int32_t scheduler_waiting(const struct scheduler *s);
+int32_t scheduler_running(const struct scheduler *s);
+
+#endif

@@ -1,0 +1,57 @@
+/* sequence.h - one request on the engine: its tokens, how many of them have run, and how it ended
+ *
+ *   WAITING --admitted--> PREFILL --caught up--> DECODE --ended--> ENDED
+ *
+ * A sequence may end from every state.  Its tokens are the prompt's, then the answer's; what an earlier lease produced
+ * of the answer is known from the start and runs through the model together with the prompt. */
+#ifndef K3_ENGINE_SEQUENCE_H
+#define K3_ENGINE_SEQUENCE_H
+
+#include <stdint.h>
+
+#include "wire/id.h"
+
+struct sequence;
+
+enum sequence_state { SEQUENCE_WAITING, SEQUENCE_PREFILL, SEQUENCE_DECODE, SEQUENCE_ENDED, SEQUENCE_STATES };
+
+enum sequence_end {
+    END_STOP,      /* a stop id or a stop string */
+    END_LENGTH,    /* as many tokens as were asked for */
+    END_CANCELLED, /* nobody wants it any more */
+    END_FAILED,    /* sequence_sentence() says how */
+    END_RETURNED,  /* another engine shall go on with it */
+    END_DROPPED    /* the daemon knows nothing of it any more: say nothing */
+};
+
+/* Copies.  resumed: the answer's tokens of an earlier lease, which count towards max_tokens. */
+struct sequence *sequence_create(const struct k3_id *id, const int32_t *prompt, int32_t prompt_tokens,
+                                 const int32_t *resumed, int32_t resumed_tokens, int32_t max_tokens);
+void sequence_destroy(struct sequence *q);
+
+const struct k3_id *sequence_id(const struct sequence *q);
+enum sequence_state sequence_state(const struct sequence *q);
+int32_t sequence_prompt_tokens(const struct sequence *q);
+int32_t sequence_answer_tokens(const struct sequence *q);
+/* Prompt and longest answer together: what the cache has to hold. */
+int64_t sequence_most_tokens(const struct sequence *q);
+
+void sequence_admit(struct sequence *q);
+/* The tokens that are known and have not run: `count` of them, the first at position sequence_position(). */
+const int32_t *sequence_pending(const struct sequence *q, int32_t *count);
+int64_t sequence_position(const struct sequence *q);
+/* The next n pending tokens have run. */
+void sequence_ran(struct sequence *q, int32_t n);
+/* One more token of the answer.  Ends the sequence (END_LENGTH) when it is the last that was asked for. */
+void sequence_append(struct sequence *q, int32_t token);
+/* The first end counts; sentence (copied) may be NULL. */
+void sequence_finish(struct sequence *q, enum sequence_end end, const char *sentence);
+
+/* Once it has ended: */
+enum sequence_end sequence_end(const struct sequence *q);
+const char *sequence_sentence(const struct sequence *q); /* or NULL */
+/* Seconds from admission to the first token sampled here, and from there to the end. */
+double sequence_prefill_s(const struct sequence *q);
+double sequence_decode_s(const struct sequence *q);
+
+#endif

@@ -1,0 +1,104 @@
+/* cache_test.c - slots and pages: reserved before they are used, used by one, given back whole */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/cache.h"
+
+static const struct cache_limits limits = {.slots = 3, .pages = 10, .page_tokens = 4};
+
+static void pages_come_as_a_sequence_grows(void **state)
+{
+    struct cache *c = cache_create(&limits);
+    int32_t count, slot = cache_reserve(c, 9); /* 3 pages */
+    (void)state;
+    assert_true(slot >= 0 && slot < 3);
+    assert_int_equal(cache_free_pages(c), 7);
+    cache_pages(c, slot, &count);
+    assert_int_equal(count, 0);
+    assert_int_equal(cache_grow(c, slot, 1), 1);
+    assert_int_equal(cache_grow(c, slot, 4), 1);
+    assert_int_equal(cache_grow(c, slot, 5), 2);
+    int32_t first = cache_pages(c, slot, &count)[0];
+    assert_int_equal(cache_grow(c, slot, 9), 3);
+    assert_int_equal(cache_pages(c, slot, &count)[0], first);
+    assert_int_equal(count, 3);
+    assert_int_equal(cache_free_pages(c), 7); /* growing within the reservation takes nothing from the others */
+    cache_release(c, slot);
+    assert_int_equal(cache_free_pages(c), 10);
+    assert_int_equal(cache_free_slots(c), 3);
+    cache_destroy(c);
+}
+
+static void promised_pages_are_not_promised_twice(void **state)
+{
+    struct cache *c = cache_create(&limits);
+    int32_t a = cache_reserve(c, 24), b; /* 6 pages */
+    (void)state;
+    assert_true(a >= 0);
+    assert_int_equal(cache_reserve(c, 17), -1); /* 5 of the 4 that are left */
+    b = cache_reserve(c, 16);
+    assert_true(b >= 0 && b != a);
+    assert_int_equal(cache_reserve(c, 1), -1);
+    assert_int_equal(cache_free_slots(c), 1);
+    cache_release(c, a);
+    assert_int_equal(cache_free_pages(c), 6);
+    assert_true(cache_reserve(c, 24) >= 0);
+    cache_destroy(c);
+}
+
+static void slots_run_out_before_pages_do(void **state)
+{
+    struct cache *c = cache_create(&limits);
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_true(cache_reserve(c, 1) >= 0);
+    assert_int_equal(cache_reserve(c, 1), -1);
+    assert_int_equal(cache_free_pages(c), 7);
+    cache_destroy(c);
+}
+
+static void what_can_never_fit_is_known_beforehand(void **state)
+{
+    struct cache *c = cache_create(&limits);
+    (void)state;
+    assert_true(cache_can_hold(c, 40));
+    assert_false(cache_can_hold(c, 41));
+    assert_false(cache_can_hold(c, INT64_C(1) << 40));
+    cache_destroy(c);
+}
+
+static void no_page_has_two_owners(void **state)
+{
+    struct cache *c = cache_create(&limits);
+    int32_t slot[3], count, seen[10] = {0};
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        slot[i] = cache_reserve(c, 12);
+    for (int64_t tokens = 1; tokens <= 12; tokens++)
+        for (int i = 0; i < 3; i++)
+            cache_grow(c, slot[i], tokens);
+    for (int i = 0; i < 3; i++) {
+        const int32_t *page = cache_pages(c, slot[i], &count);
+        assert_int_equal(count, 3);
+        for (int32_t k = 0; k < count; k++) {
+            assert_in_range(page[k], 0, 9);
+            assert_int_equal(seen[page[k]]++, 0);
+        }
+    }
+    cache_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_come_as_a_sequence_grows), cmocka_unit_test(promised_pages_are_not_promised_twice),
+        cmocka_unit_test(slots_run_out_before_pages_do),  cmocka_unit_test(what_can_never_fit_is_known_beforehand),
+        cmocka_unit_test(no_page_has_two_owners),
+    };
+    return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+/* scheduler_test.c - random arrivals and cancels against a pretended model
+ *
+ * The pretended model keeps, as the true one does, what it knows of a sequence in the sequence's pages: a row writes
+ * its token into its place, after looking whether every earlier place still holds the sequence's tokens.  A page used
+ * twice, lost, misnumbered or given back too early shows as a foreign token. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/scheduler.h"
+
+enum { SLOTS = 4, PAGES = 40, PAGE_TOKENS = 4, ROWS = 16, CHUNK = 6, SEQUENCES = 400, MOST = PAGES * PAGE_TOKENS };
+
+static const struct cache_limits cache_limits = {.slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS};
+static const struct plan_limits plan_limits = {
+    .rows = ROWS, .slots = SLOTS, .pages = PAGES, .slot_pages = PAGES, .page_tokens = PAGE_TOKENS};
+
+/* Deterministic, so that a failure can be repeated. */
+static uint32_t seed;
+static int32_t random_below(int32_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int32_t)((seed >> 8) % (uint32_t)n);
+}
+
+struct engine {
+    struct cache *cache;
+    struct scheduler *scheduler;
+    struct plan *plan;
+    int32_t memory[MOST];         /* the latent pages */
+    int32_t history[SLOTS][MOST]; /* what the sequence in each slot has run */
+    int32_t steps, rows;
+};
+
+static void engine_start(struct engine *e)
+{
+    memset(e, 0, sizeof *e);
+    e->cache = cache_create(&cache_limits);
+    e->scheduler = scheduler_create(e->cache, SLOTS, CHUNK);
+    e->plan = plan_create(&plan_limits);
+}
+
+static void engine_stop(struct engine *e)
+{
+    plan_destroy(e->plan);
+    scheduler_destroy(e->scheduler);
+    assert_int_equal(cache_free_slots(e->cache), SLOTS);
+    assert_int_equal(cache_free_pages(e->cache), PAGES);
+    cache_destroy(e->cache);
+}
+
+static struct k3_id id_of(int32_t n)
+{
+    struct k3_id id = {{0}};
+    memcpy(id.bytes, &n, sizeof n);
+    return id;
+}
+
+static struct sequence *sequence_of(int32_t n, int32_t prompt_tokens, int32_t max_tokens)
+{
+    struct k3_id id = id_of(n);
+    int32_t prompt[MOST];
+    for (int32_t i = 0; i < prompt_tokens; i++)
+        prompt[i] = n * 1000 + i;
+    return sequence_create(&id, prompt, prompt_tokens, NULL, 0, max_tokens);
+}
+
+static void run_row(struct engine *e, const int32_t *pages, int32_t slot, int64_t pos, int32_t token)
+{
+    for (int64_t i = 0; i < pos; i++)
+        assert_int_equal(e->memory[pages[i / PAGE_TOKENS] * PAGE_TOKENS + i % PAGE_TOKENS], e->history[slot][i]);
+    e->memory[pages[pos / PAGE_TOKENS] * PAGE_TOKENS + pos % PAGE_TOKENS] = token;
+    e->history[slot][pos] = token;
+}
+
+/* One step; 0 when there was nothing to do. */
+static int engine_step(struct engine *e)
+{
+    struct forward_step step;
+    struct k3_error err;
+    int32_t rows = scheduler_plan(e->scheduler, e->plan);
+    if (rows == 0) {
+        assert_int_equal(plan_kind(e->plan), PLAN_IDLE);
+        return 0;
+    }
+    assert_int_equal(plan_apply(e->plan, &step, &err), 0);
+    assert_int_equal(step.batch.rows, rows);
+    assert_in_range(rows, 1, ROWS);
+    for (int32_t i = 0, used = 0; i < step.batch.seqs; i++) {
+        int32_t slot = step.batch.slot[i];
+        assert_false(used & 1 << slot);
+        used |= 1 << slot;
+        assert_in_range(step.batch.begin[i + 1] - step.batch.begin[i], 1, CHUNK);
+        for (int32_t row = step.batch.begin[i]; row < step.batch.begin[i + 1]; row++)
+            run_row(e, step.batch.pages + i * step.batch.page_stride, slot,
+                    step.batch.pos[i] + row - step.batch.begin[i], step.token[row]);
+    }
+    scheduler_ran(e->scheduler);
+    for (int32_t i = 0; i < step.outputs; i++) {
+        struct sequence *q = scheduler_output(e->scheduler, i);
+        assert_int_equal(sequence_state(q), SEQUENCE_DECODE);
+        sequence_append(q, 1000000 + step.token[step.output[i]]);
+    }
+    e->steps++;
+    e->rows += rows;
+    return 1;
+}
+
+static void random_arrivals_and_cancels_leave_nothing_behind(void **state)
+{
+    struct engine e;
+    int32_t arrived = 0, ended = 0, cancelled = 0, expected[SEQUENCES];
+    (void)state;
+    seed = 20261130;
+    engine_start(&e);
+    for (int32_t turn = 0; ended < SEQUENCES; turn++) {
+        assert_true(turn < 100000);
+        while (arrived < SEQUENCES && random_below(3) == 0) {
+            int32_t prompt = 1 + random_below(60), most = 1 + random_below(60);
+            expected[arrived] = most;
+            assert_true(cache_can_hold(e.cache, prompt + most));
+            scheduler_add(e.scheduler, sequence_of(arrived++, prompt, most));
+        }
+        if (random_below(25) == 0 && arrived > 0) {
+            struct k3_id id = id_of(random_below(arrived));
+            struct sequence *q = scheduler_find(e.scheduler, &id);
+            if (q)
+                sequence_finish(q, END_CANCELLED, NULL);
+        }
+        for (struct sequence *q; (q = scheduler_reap(e.scheduler)); ended++) {
+            int32_t n;
+            memcpy(&n, sequence_id(q)->bytes, sizeof n);
+            if (sequence_end(q) == END_CANCELLED)
+                cancelled++;
+            else
+                assert_int_equal(sequence_answer_tokens(q), expected[n]);
+            sequence_destroy(q);
+        }
+        engine_step(&e);
+        assert_true(scheduler_running(e.scheduler) <= SLOTS);
+    }
+    assert_true(cancelled > 20 && cancelled < SEQUENCES / 2);
+    assert_true(e.rows > 2 * e.steps); /* steps were shared */
+    assert_int_equal(scheduler_running(e.scheduler) + scheduler_waiting(e.scheduler), 0);
+    engine_stop(&e);
+}
+
+static void a_long_prompt_does_not_stop_those_who_decode(void **state)
+{
+    struct engine e;
+    (void)state;
+    engine_start(&e);
+    scheduler_add(e.scheduler, sequence_of(1, 2, 30));
+    assert_true(engine_step(&e));
+    scheduler_add(e.scheduler, sequence_of(2, 60, 2));
+    struct k3_id first = id_of(1), second = id_of(2);
+    int32_t decoded = sequence_answer_tokens(scheduler_find(e.scheduler, &first));
+    for (int32_t i = 0; i < 60 / CHUNK; i++) {
+        assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, &second)), 0);
+        assert_true(engine_step(&e));
+        assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, &first)), ++decoded);
+    }
+    assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, &second)), 1);
+    engine_stop(&e);
+}
+
+static void nobody_overtakes_one_that_waits_for_pages(void **state)
+{
+    struct engine e;
+    (void)state;
+    engine_start(&e);
+    scheduler_add(e.scheduler, sequence_of(1, 60, 40)); /* 25 of 40 pages */
+    scheduler_add(e.scheduler, sequence_of(2, 60, 40)); /* has to wait */
+    scheduler_add(e.scheduler, sequence_of(3, 1, 1));   /* would fit */
+    assert_true(engine_step(&e));
+    assert_int_equal(scheduler_running(e.scheduler), 1);
+    assert_int_equal(scheduler_waiting(e.scheduler), 2);
+    struct k3_id first = id_of(1);
+    sequence_finish(scheduler_find(e.scheduler, &first), END_CANCELLED, NULL);
+    sequence_destroy(scheduler_reap(e.scheduler));
+    assert_true(engine_step(&e));
+    assert_int_equal(scheduler_running(e.scheduler), 2);
+    engine_stop(&e);
+}
+
+static void returning_takes_back_those_who_wait_and_then_all(void **state)
+{
+    struct engine e;
+    int32_t returned = 0;
+    (void)state;
+    engine_start(&e);
+    for (int32_t i = 0; i < SLOTS + 2; i++)
+        scheduler_add(e.scheduler, sequence_of(i, 5, 5));
+    assert_true(engine_step(&e));
+    scheduler_finish_waiting(e.scheduler, END_RETURNED);
+    for (struct sequence *q; (q = scheduler_reap(e.scheduler)); returned++) {
+        assert_int_equal(sequence_end(q), END_RETURNED);
+        sequence_destroy(q);
+    }
+    assert_int_equal(returned, 2);
+    assert_true(engine_step(&e));
+    scheduler_finish_all(e.scheduler, END_RETURNED);
+    for (struct sequence *q; (q = scheduler_reap(e.scheduler)); returned++)
+        sequence_destroy(q);
+    assert_int_equal(returned, SLOTS + 2);
+    assert_false(engine_step(&e));
+    engine_stop(&e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_arrivals_and_cancels_leave_nothing_behind),
+        cmocka_unit_test(a_long_prompt_does_not_stop_those_who_decode),
+        cmocka_unit_test(nobody_overtakes_one_that_waits_for_pages),
+        cmocka_unit_test(returning_takes_back_those_who_wait_and_then_all),
+    };
+    return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
+}
