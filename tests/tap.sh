@@ -46,6 +46,20 @@ need() {
     done
 }
 
+# need_mpi : skip the whole script without MPI in this build and Open MPI's mpirun.
+need_mpi() {
+    need mpirun
+    grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h" || skip_all "built without MPI"
+    mpirun --version 2>&1 | grep -q 'Open MPI' || skip_all "mpirun is not Open MPI's"
+}
+
+# mpi RANKS COMMAND... : on this machine, whatever its cores, root or not.
+mpi() {
+    local ranks=$1
+    shift
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 300 mpirun --oversubscribe -n "$ranks" "$@"
+}
+
 # result STATUS TITLE : one line of TAP.
 result() {
     tap_count=$((tap_count + 1))

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "comm/backend.h"
+#include "common/alloc.h"
 
 /* A number from the environment, or `otherwise` when it is not there or is none. */
 static long env_number(const char *name, long otherwise)
@@ -100,6 +101,32 @@ int comm_broadcast_idle(struct comm *c, void *data, size_t bytes, int root, stru
 int comm_barrier(struct comm *c, struct k3_error *err)
 {
     return c->ops->barrier(c, err);
+}
+
+int comm_agree(struct comm *c, int rc, struct k3_error *err)
+{
+    struct report {
+        int rc;
+        struct k3_error err;
+    } mine = {.rc = rc}, *all = k3_calloc((size_t)c->size, sizeof *all);
+    int failed = 0, first = 0;
+
+    if (rc < 0)
+        mine.err = *err;
+    if (comm_allgather(c, &mine, all, sizeof mine, err) < 0) {
+        free(all);
+        return -1;
+    }
+    for (int r = c->size - 1; r >= 0; r--) {
+        failed += all[r].rc < 0;
+        first = all[r].rc < 0 ? r : first;
+    }
+    if (failed > 0)
+        *err = all[first].err;
+    if (failed > 0 && failed < c->size)
+        k3_error_prefix(err, "rank %d: ", first);
+    free(all);
+    return failed > 0 ? -1 : 0;
 }
 
 void comm_abort(struct comm *c, int code)

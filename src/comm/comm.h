@@ -1,4 +1,4 @@
-/* comm.h - what ranks say to each other: a few collectives, over MPI (later NCCL) or within one process
+/* comm.h - what ranks say to each other: a few collectives, over MPI or within one process
  *
  * Every rank of a communicator makes the same calls in the same order with the same sizes.  Sums are taken in rank
  * order for every element, so that a result's bits depend on the layout only, never on the size of the message or on
@@ -21,6 +21,7 @@ struct comm *comm_self_create(void);
 struct comm *comm_mpi_create(struct k3_error *err);
 /* comm_mpi_create() when the environment says that we are one of several ranks, else comm_self_create(). */
 struct comm *comm_create(struct k3_error *err);
+/* Waits for the other ranks to do the same; one that gives up alone calls comm_abort(). */
 void comm_destroy(struct comm *c);
 
 int comm_rank(const struct comm *c);
@@ -38,6 +39,9 @@ int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct k3
 /* As comm_broadcast(), for a wait that may last hours: the waiting ranks sleep in between instead of spinning. */
 int comm_broadcast_idle(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
 int comm_barrier(struct comm *c, struct k3_error *err);
+/* Every rank says how a common step went for it (rc, and err when rc < 0).  0 when it went well everywhere, else -1 for
+ * all, with the sentence of the first rank that failed.  For the start of a program: it allocates. */
+int comm_agree(struct comm *c, int rc, struct k3_error *err);
 /* End every rank at once with this exit code; does not return. */
 void comm_abort(struct comm *c, int code) __attribute__((noreturn));
 

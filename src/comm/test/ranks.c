@@ -133,6 +133,24 @@ static int idles(void)
     return right && (double)(clock() - before) / CLOCKS_PER_SEC < 0.1;
 }
 
+static int agrees(void)
+{
+    struct k3_error mine = {"own"};
+    int right = comm_agree(c, 0, &mine) == 0, last = comm_size(c) - 1;
+
+    k3_errorf(&mine, "no tea for %d", comm_rank(c));
+    right &= comm_agree(c, comm_rank(c) == last ? -1 : 0, &mine) < 0;
+    char want[40];
+    if (last > 0)
+        snprintf(want, sizeof want, "rank %d: no tea for %d", last, last);
+    else
+        snprintf(want, sizeof want, "no tea for 0");
+    right &= strcmp(mine.text, want) == 0;
+    k3_errorf(&mine, "no tea for %d", comm_rank(c));
+    right &= comm_agree(c, -1, &mine) < 0 && strcmp(mine.text, "no tea for 0") == 0;
+    return right;
+}
+
 static int boots(void)
 {
     struct boot *b = boot_create(&err);
@@ -204,6 +222,7 @@ int main(int argc, char **argv)
     report("idle broadcast from each rank", broadcasts(comm_broadcast_idle));
     report("a long wait sleeps", idles());
     report("barrier", comm_barrier(c, &err) == 0);
+    report("a failure of one is everyone's", agrees());
     report("PMIx agrees on ranks and exchanges", boots());
     comm_destroy(c);
     return 0;
