@@ -1,0 +1,97 @@
+#include "common/settings.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/conf.h"
+
+static const char *const log_levels[] = {"err", "warning", "notice", "info", "debug", NULL};
+static const char *const efforts[] = {"low", "medium", "high", "max", NULL};
+
+#define TEXT(section, key, initial, choices, sentence)                                                                 \
+    {                                                                                                                  \
+#section, #key, CONF_TEXT, offsetof(struct settings, section.key), initial, 0, 0, choices, sentence            \
+    }
+#define INT(section, key, initial, least, most, sentence)                                                              \
+    {                                                                                                                  \
+#section, #key, CONF_INT, offsetof(struct settings, section.key), initial, least, most, NULL, sentence         \
+    }
+#define REAL(section, key, initial, least, most, sentence)                                                             \
+    {                                                                                                                  \
+#section, #key, CONF_REAL, offsetof(struct settings, section.key), initial, least, most, NULL, sentence        \
+    }
+
+/* clang-format off */
+static const struct conf_row rows[] = {
+    TEXT(common, socket, "ipc:///run/k3/k3queued.sock", NULL, "Where k3queued listens: a ZeroMQ endpoint."),
+    TEXT(common, munge_socket, "", NULL, "munged's socket; empty: where libmunge looks by itself."),
+    TEXT(common, log_level, "info", log_levels, "Least severe lines that are logged."),
+
+    TEXT(k3queued, user, "", NULL, "User whose jobs may register as engines; empty: the one k3queued runs as."),
+    INT(k3queued, max_queued, "10000", 1, 1e6, "Requests that may wait."),
+    INT(k3queued, max_queued_per_user, "1000", 1, 1e6, "Requests of one user that may wait."),
+    REAL(k3queued, keep_answer, "3600", 0, 1e8, "Seconds an answer is kept when nobody has fetched it."),
+    REAL(k3queued, heartbeat, "1", 0.01, 3600, "Seconds between heartbeats to an engine."),
+    REAL(k3queued, engine_timeout, "10", 0.05, 86400, "Seconds of an engine's silence after which its requests go back to the queue."),
+    INT(k3queued, max_output, "8388608", 65536, 1 << 30, "Bytes that may wait for one client that does not read."),
+
+    TEXT(k3served, model, "", NULL, "Directory of the checkpoint."),
+    INT(k3served, tp, "0", 0, 4096, "Ranks that share every layer (tensor parallel); 0: all of the job's."),
+    INT(k3served, threads, "1", 1, 1024, "Threads of a rank's CPU backend."),
+    TEXT(k3served, backend, "cpu", NULL, "Kernels that compute."),
+    INT(k3served, slots, "8", 1, 4096, "Requests that run at once."),
+    INT(k3served, page_tokens, "64", 1, 65536, "Tokens of a page of the attention cache."),
+    INT(k3served, cache_tokens, "65536", 1, 1 << 30, "Tokens that the attention cache holds in all."),
+    INT(k3served, max_context, "16384", 1, 1 << 24, "Longest prompt and answer together, in tokens."),
+    INT(k3served, prefill_chunk, "128", 1, 1 << 20, "Prompt tokens of one request in one step."),
+    INT(k3served, batch_tokens, "256", 1, 1 << 20, "Tokens of one step."),
+    INT(k3served, restarts, "3", 0, 1000, "Times that the batch script starts a failed engine again in its job."),
+    REAL(k3served, restart_delay, "1", 0, 3600, "Seconds before it does."),
+    REAL(k3served, drain_timeout, "60", 0, 86400, "Seconds in which running answers may finish when the job is about to end."),
+
+    TEXT(k3submit, reasoning_effort, "max", efforts, "How much the model thinks when the user does not say."),
+    INT(k3submit, max_tokens, "0", 0, 1 << 24, "Most tokens of an answer when the user does not say; 0: as many as fit."),
+    REAL(k3submit, temperature, "1", 0, 10, "Sampling temperature when the user does not say; 0: always the likeliest token."),
+    REAL(k3submit, top_p, "0.95", 0, 1, "Nucleus of the sampling when the user does not say."),
+};
+/* clang-format on */
+
+int settings_load(struct settings *s, const char *path, struct k3_error *err)
+{
+    const char *named = getenv("K3_CONF");
+
+    memset(s, 0, sizeof *s);
+    s->conf = conf_create(rows, sizeof rows / sizeof *rows, s);
+    if (!path && named && *named)
+        path = named;
+    if (!path && access(K3_SYSCONFDIR "/k3.conf", F_OK) < 0 && errno == ENOENT)
+        return 0;
+    if (conf_read(s->conf, path ? path : K3_SYSCONFDIR "/k3.conf", err) == 0)
+        return 0;
+    settings_clear(s);
+    return -1;
+}
+
+void settings_clear(struct settings *s)
+{
+    conf_destroy(s->conf);
+    s->conf = NULL;
+}
+
+int settings_set(struct settings *s, const char *name, const char *text, const char *origin, struct k3_error *err)
+{
+    return conf_set(s->conf, name, text, origin, err);
+}
+
+char *settings_get(const struct settings *s, const char *name, struct k3_error *err)
+{
+    return conf_get(s->conf, name, err);
+}
+
+void settings_show(const struct settings *s, FILE *out)
+{
+    conf_show(s->conf, out);
+}

@@ -1,0 +1,57 @@
+/* settings.h - every setting of every program
+ *
+ * They live in one file, k3.conf, a section a program.  Every program reads and checks the whole file, so a mistake is
+ * found by whoever starts first.  Order: built in, file, environment (k3submit only), command line. */
+#ifndef K3_COMMON_SETTINGS_H
+#define K3_COMMON_SETTINGS_H
+
+#include <stdio.h>
+
+#include "common/error.h"
+
+/* Texts are owned by the struct. */
+struct settings {
+    struct {
+        char *socket;       /* ZeroMQ endpoint */
+        char *munge_socket; /* "": libmunge's default */
+        char *log_level;    /* k3_log_parse_level() knows it */
+    } common;
+    struct {
+        char *user; /* "": the daemon's own */
+        int max_queued, max_queued_per_user;
+        double keep_answer, heartbeat, engine_timeout; /* seconds */
+        int max_output;                                /* bytes */
+    } k3queued;
+    struct {
+        char *model; /* directory; "": none */
+        int tp;      /* 0: all ranks */
+        int threads;
+        char *backend;
+        int slots;
+        int page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
+        int restarts;
+        double restart_delay, drain_timeout; /* seconds */
+    } k3served;
+    struct {
+        char *reasoning_effort;
+        int max_tokens; /* 0: as many as fit */
+        double temperature, top_p;
+    } k3submit;
+    struct conf *conf; /* the rows, and where each value came from */
+};
+
+/* Defaults, then the file: path, or K3_CONF, or sysconfdir/k3/k3.conf.  Only the last may be missing.  On failure there
+ * is nothing to clear. */
+int settings_load(struct settings *s, const char *path, struct k3_error *err);
+void settings_clear(struct settings *s);
+
+/* Set "section.key" from what a person typed; origin: "--temperature", "K3SUBMIT_TEMPERATURE". */
+int settings_set(struct settings *s, const char *name, const char *text, const char *origin, struct k3_error *err);
+
+/* --get section.key: the value as text, to be freed; NULL when there is no such setting. */
+char *settings_get(const struct settings *s, const char *name, struct k3_error *err);
+
+/* --show-config: all of it in k3.conf's syntax, with where each value came from. */
+void settings_show(const struct settings *s, FILE *out);
+
+#endif
