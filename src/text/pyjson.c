@@ -166,6 +166,21 @@ static void dump_string(struct buf *out, const char *s, size_t n)
     buf_addc(out, '"');
 }
 
+/* Does the decimal, or else the next greater one of as many digits, read back as x?  At a power of two the doubles
+ * below are twice as dense as those above, and the nearest decimal may lie below and out of reach while the next one is
+ * not. */
+static bool reads_back(char *text, double x)
+{
+    char *last = strchr(text, 'e') - 1;
+
+    if (strtod(text, NULL) == x)
+        return true;
+    if (*last == '9') /* the carry would make a shorter decimal, which was tried */
+        return false;
+    ++*last;
+    return strtod(text, NULL) == x;
+}
+
 /* As Python's float.__repr__: the fewest digits that read back as x; 1e16 and beyond, and below 1e-4, with an exponent.
  */
 static void dump_real(struct buf *out, double x)
@@ -175,7 +190,7 @@ static void dump_real(struct buf *out, double x)
 
     for (int precision = 0; precision < 17; precision++) {
         snprintf(text, sizeof text, "%.*e", precision, fabs(x));
-        if (strtod(text, NULL) == fabs(x))
+        if (reads_back(text, fabs(x)))
             break;
     }
     /* Only the digits: what stands between them is the locale's. */
