@@ -160,6 +160,21 @@ static char *vocabulary_path(int base)
     return k3_asprintf("%s/tokenizer/toy-%d.tiktoken", data && *data ? data : K3_DATADIR, base);
 }
 
+/* An earlier checkpoint's tokenizer must not stay with this one. */
+static int remove_tokenizer(const char *dir, struct k3_error *err)
+{
+    static const char *const names[] = {"tiktoken.model", "tokenizer_config.json"};
+    int rc = 0;
+
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        char *path = k3_asprintf("%s/%s", dir, names[i]);
+        if (unlink(path) < 0 && errno != ENOENT)
+            rc = k3_errorf(err, "%s: %s", path, strerror(errno));
+        free(path);
+    }
+    return rc;
+}
+
 /* A tokenizer, where a toy vocabulary of this many base tokens is installed. */
 static int write_tokenizer(const char *dir, int vocab, struct k3_error *err)
 {
@@ -171,7 +186,7 @@ static int write_tokenizer(const char *dir, int vocab, struct k3_error *err)
 
     if (access(path, F_OK) < 0 && errno == ENOENT) {
         fprintf(stderr, "k3mkmodel: no tokenizer written: there is no %s for a vocabulary of %d\n", path, vocab);
-        rc = 0;
+        rc = remove_tokenizer(dir, err);
         goto out;
     }
     if (!(ranks = jsontext_load(path, VOCABULARY_BYTES_MAX, &len, err)))
@@ -218,21 +233,20 @@ static int make_model(const struct k3_config *c, const json_t *config, const cha
     return rc;
 }
 
-static void usage(FILE *out)
-{
-    fputs("Usage: k3mkmodel [--dry-run] CONFIG.json OUTDIR\n"
-          "Make a synthetic Kimi K3 checkpoint: config.json, model.safetensors and, for the toy vocabularies that are\n"
-          "installed, tiktoken.model and tokenizer_config.json.\n\n"
-          "  -n, --dry-run  print the number of tensors and bytes, write nothing (OUTDIR may be left out)\n"
-          "  -h, --help     this text\n"
-          "  -V, --version  the version\n",
-          out);
-}
+static const char usage[] = "Usage: k3mkmodel [--dry-run] CONFIG.json OUTDIR\n";
+static const char help[] =
+    "Make a synthetic Kimi K3 checkpoint: config.json, model.safetensors and, for the toy vocabularies that are\n"
+    "installed, tiktoken.model and tokenizer_config.json.\n\n"
+    "  --dry-run      print the number of tensors and bytes, write nothing (OUTDIR may be left out)\n"
+    "  -h, --help     this text\n"
+    "  --usage        one line\n"
+    "  -V, --version  the version\n";
 
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"dry-run", no_argument, NULL, 'n'},
                                             {"help", no_argument, NULL, 'h'},
+                                            {"usage", no_argument, NULL, 'u'},
                                             {"version", no_argument, NULL, 'V'},
                                             {0}};
     struct k3_config config;
@@ -241,24 +255,27 @@ int main(int argc, char **argv)
     int dry_run = 0, option, rc = 1;
     size_t len;
 
-    while ((option = getopt_long(argc, argv, "nhV", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
         switch (option) {
         case 'n':
             dry_run = 1;
             break;
         case 'h':
-            usage(stdout);
+            printf("%s%s", usage, help);
+            return 0;
+        case 'u':
+            fputs(usage, stdout);
             return 0;
         case 'V':
             printf("k3mkmodel %s\n", PACKAGE_VERSION);
             return 0;
         default:
-            usage(stderr);
+            fputs(usage, stderr);
             return 2;
         }
     }
     if (argc - optind != 2 && !(dry_run && argc - optind == 1)) {
-        usage(stderr);
+        fputs(usage, stderr);
         return 2;
     }
 
