@@ -230,7 +230,7 @@ static void step(struct inventory_iter *it)
     if (it->expert >= 0 && it->role == T_W3_SCALE && it->expert + 1 < it->config->experts) {
         it->expert++;
         it->role = T_W1_PACKED;
-    } else if (it->role == T_EMBED || (it->role == T_MLP_RES_PROJ && it->layer < it->config->layers)) {
+    } else if (it->role == T_EMBED || it->role == T_MLP_RES_PROJ) {
         it->layer++;
         it->role = it->layer < it->config->layers ? T_KDA_Q : T_OUT_RES_NORM;
     } else {
