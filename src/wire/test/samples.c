@@ -1,0 +1,76 @@
+#include "samples.h"
+
+static uint32_t ids[] = {0, 127, 128, 65535, 65536, 163839, UINT32_MAX};
+static uint64_t bytes[] = {0, 1, UINT32_MAX, UINT64_MAX};
+static char *stops[] = {"\n\n", "", "Ende \xe2\x82\xac"};
+static uint8_t json[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
+
+#define LIST(array)                                                                                                    \
+    {                                                                                                                  \
+        array, sizeof(array) / sizeof *(array)                                                                         \
+    }
+#define ASK_JSON                                                                                                       \
+    {                                                                                                                  \
+        .req = {json, sizeof json - 1}, .max = 64, .temp = 0.7, .topp = 0.95, .topk = 40, .sd = true,                  \
+        .seed = UINT64_MAX, .stop = LIST(stops), .ieos = true                                                          \
+    }
+#define ASK_TOKENS                                                                                                     \
+    {                                                                                                                  \
+        .tok = LIST(ids), .temp = 0, .topp = 1                                                                         \
+    }
+#define ID(n)                                                                                                          \
+    {                                                                                                                  \
+        {                                                                                                              \
+            n, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16                                                      \
+        }                                                                                                              \
+    }
+
+static struct message_listing_row rows[] = {
+    {ID(1), "ada", "thesis", REQUEST_RUNNING, "None", 0, 4711, 10, 20, 30, 1.7e9, 1.7e9 + 0.5},
+    {ID(2), "bob", NULL, REQUEST_QUEUED, "Priority", 2, 0, 0, 0, 0, 1.7e9, 0},
+};
+static struct message_engine engines[] = {
+    {4711, "n1", ENGINE_LOADING, "tiny-b", 4, "tp4", 8, 3, 19.5, 1.7e9, LIST(bytes), LIST(bytes)},
+    {.job = 1, .state = ENGINE_STARTING},
+};
+static struct message_held held[] = {{ID(3), 17}, {ID(4), 0}};
+static struct message_lease leases[] = {{ID(5), ASK_JSON, LIST(ids)}, {ID(6), ASK_TOKENS, {NULL, 0}}};
+
+/* clang-format off */
+static const struct message samples[] = {
+    {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {ASK_JSON, true, "thesis"}},
+    {{1, WIRE_SUBMIT, 0, ID(9)}, .submit = {ASK_TOKENS, false, NULL}},
+    {{0, WIRE_ATTACH, 0, ID(9)}, .attach = {1ull << 40}},
+    {{0, WIRE_CANCEL, 0, ID(9)}, .attach = {0}},
+    {{0, WIRE_LIST, 0, ID(0)}, .list = {true, "0aBc"}},
+    {{0, WIRE_INFO, 0, ID(0)}, .attach = {0}},
+    {{0, WIRE_ACK, 0, ID(9)}, .attach = {0}},
+    {{0, WIRE_ACCEPTED, 0, ID(9)}, .accepted = {3, "EngineStarting", "max"}},
+    {{0, WIRE_REFUSED, 0, ID(9)}, .refused = {EXIT_CODE_QUOTA, "the queue is full", 30.5}},
+    {{0, WIRE_STATE, 0, ID(9)}, .state = {REQUEST_SUSPENDED, 1, "None", 4711}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {99, CHANNEL_TOOL, LIST(ids), {"a\0\xc3\xa9", 4}, 1, "get_weather"}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, CHANNEL_NONE, {NULL, 0}, {NULL, 0}, 0, NULL}},
+    {{0, WIRE_DONE, 0, ID(9)}, .done = {DONE_LENGTH, "as many as asked for", 5, 64, 0.1, 3.4, 0.5}},
+    {{0, WIRE_LISTING, 0, ID(0)}, .listing = {LIST(rows), true}},
+    {{0, WIRE_INFO_REPLY, 0, ID(0)}, .info_reply = {"0.1.0", 86400, 3, 2, "tiny-b", LIST(engines)}},
+    {{0, WIRE_OK, 0, ID(9)}, .attach = {0}},
+    {{0, WIRE_ENGINE_HELLO, 0, ID(0)}, .engine_hello = {4711, UINT64_MAX, "n1", "tiny-b", 4, "tp4", 1, 1, LIST(held)}},
+    {{0, WIRE_ENGINE_LOAD, 0, ID(0)}, .engine_load = {LIST(bytes), LIST(bytes)}},
+    {{0, WIRE_ENGINE_READY, 0, ID(0)}, .engine_ready = {8, 16384, 8}},
+    {{0, WIRE_CREDIT, 0, ID(0)}, .credit = {0}},
+    {{0, WIRE_HEARTBEAT, 0, ID(0)}, .heartbeat = {19.25, 3}},
+    {{0, WIRE_RETURNED, 0, ID(9)}, .attach = {0}},
+    {{0, WIRE_ENGINE_BYE, 0, ID(0)}, .engine_bye = {"drained"}},
+    {{0, WIRE_ENGINE_LOST, 0, ID(0)}, .engine_lost = {4711, "rank 2 died"}},
+    {{0, WIRE_ENGINE_WELCOME, 0, ID(0)}, .engine_welcome = {1, 0.25}},
+    {{0, WIRE_BATCH, 7, ID(0)}, .batch = {LIST(leases)}},
+    {{0, WIRE_ENGINE_CANCEL, 0, ID(9)}, .attach = {0}},
+    {{0, WIRE_DRAIN, 0, ID(0)}, .attach = {0}},
+};
+/* clang-format on */
+
+const struct message *message_samples(size_t *count)
+{
+    *count = sizeof samples / sizeof *samples;
+    return samples;
+}
