@@ -253,7 +253,7 @@ struct router_args {
 };
 int kern_router(const struct router_args *a, struct k3_stream *s);
 
-/* The routed experts of one layer: expert e's matrix is `first` moved on by e * step elements (data and scale alike).
+/* The routed experts of one layer: expert e's matrix is `first` with data and scale moved on by e times their steps.
  */
 struct kern_expert_matrix {
     struct k3_tensor first; /* MXFP4 [out, in] */
