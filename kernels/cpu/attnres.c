@@ -1,0 +1,69 @@
+/* attnres.c - the mixture of the block snapshots and the running residual (SPEC 4.3, "mix")
+ *
+ * A row is read twice, for its scores and for the mixture; sums are fp32 on lanes, the candidates are added in their
+ * order. */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/fmath.h"
+
+static void accumulate(v8 v, v8 w, v8 *dot, v8 *square)
+{
+    *dot = v8_fma(v, w, *dot);
+    *square = v8_fma(v, v, *square);
+}
+
+static float score(const struct attnres_args *a, const float *v)
+{
+    int64_t n = a->p->cols, d = 0;
+    v8 dot[2] = {v8_set(0), v8_set(0)}, square[2] = {v8_set(0), v8_set(0)};
+    for (; d + LANES <= n; d += LANES)
+        accumulate(v8_load(v + d), cpu_weights(a->norm, d, LANES) * cpu_weights(a->proj, d, LANES), &dot[d / LANES % 2],
+                   &square[d / LANES % 2]);
+    if (d < n)
+        accumulate(v8_load_n(v + d, n - d), cpu_weights(a->norm, d, n - d) * cpu_weights(a->proj, d, n - d), &dot[0],
+                   &square[0]);
+    return v8_sum(dot[0] + dot[1]) / sqrtf(v8_sum(square[0] + square[1]) / (float)n + a->eps);
+}
+
+/* w[0 ... m] becomes its softmax. */
+static void softmax(float *w, int m)
+{
+    float max = w[0], sum = 0;
+    for (int i = 1; i <= m; i++)
+        max = w[i] > max ? w[i] : max;
+    for (int i = 0; i <= m; i++)
+        sum += w[i] = v8_exp(v8_set(w[i] - max))[0];
+    for (int i = 0; i <= m; i++)
+        w[i] /= sum;
+}
+
+static void rows(struct cpu_worker *worker, const void *arg)
+{
+    const struct attnres_args *a = arg;
+    int64_t begin, end, n = a->p->cols;
+    int m = a->snapshots;
+    cpu_share(worker, a->p->rows, 1, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *v[K3_MAX_SNAPSHOTS + 1];
+        float w[K3_MAX_SNAPSHOTS + 1], *y = cpu_row(a->y, t);
+        for (int i = 0; i <= m; i++) {
+            v[i] = cpu_row(i < m ? &a->snapshot[i] : a->p, t);
+            w[i] = m > 0 ? score(a, v[i]) : 0;
+        }
+        softmax(w, m);
+        for (int64_t d = 0; d < n; d += LANES) {
+            int64_t lanes = n - d < LANES ? n - d : LANES;
+            v8 sum = v8_set(0);
+            for (int i = 0; i <= m; i++)
+                sum = v8_fma(v8_set(w[i]), lanes < LANES ? v8_load_n(v[i] + d, lanes) : v8_load(v[i] + d), sum);
+            v8_store_n(y + d, sum, lanes);
+        }
+    }
+}
+
+int CPU(attnres)(const struct attnres_args *a, struct k3_stream *s)
+{
+    CPU(run)(s, 1 + a->p->rows * a->p->cols * a->snapshots / 16384, rows, a);
+    return 0;
+}

@@ -1,0 +1,203 @@
+#include "kernels/test/check.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static uint64_t seed;
+
+void check_seed(void)
+{
+    const char *env = getenv("K3_TEST_SEED");
+    seed = env != NULL ? strtoull(env, NULL, 0) : (uint64_t)time(NULL);
+    printf("# K3_TEST_SEED=%llu\n", (unsigned long long)seed);
+}
+
+/* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014 */
+uint32_t random_bits(void)
+{
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) >> 32);
+}
+
+double random_uniform(double low, double high)
+{
+    return low + (high - low) * (random_bits() * 0x1p-32);
+}
+
+int random_below(int n)
+{
+    return (int)(random_bits() % (uint32_t)n);
+}
+
+static void *filled(size_t bytes)
+{
+    void *p = malloc(bytes + 1);
+    assert_non_null(p);
+    memset(p, 0xff, bytes + 1); /* NaN as F32, BF16 and as an MXFP4 scale */
+    return p;
+}
+
+struct k3_tensor tensor_f32(int64_t rows, int64_t cols, int64_t pad)
+{
+    struct k3_tensor t = {.dtype = K3_F32, .rows = rows, .cols = cols, .stride = cols + pad};
+    t.data = filled((size_t)(rows * t.stride) * sizeof(float));
+    return t;
+}
+
+struct k3_tensor tensor_random(int64_t rows, int64_t cols, int64_t pad, double low, double high)
+{
+    struct k3_tensor t = tensor_f32(rows, cols, pad);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            ref_put(&t, r, c, random_uniform(low, high));
+    return t;
+}
+
+struct k3_tensor tensor_weights(enum k3_dtype dtype, int64_t rows, int64_t cols, int64_t pad)
+{
+    struct k3_tensor t = tensor_random(rows, cols, pad, -1, 1);
+    int64_t scales = t.stride / K3_MX_BLOCK;
+    if (dtype == K3_F32)
+        return t;
+    t.dtype = dtype;
+    for (int64_t i = 0; dtype == K3_BF16 && i < rows * t.stride; i++)
+        ((uint16_t *)t.data)[i] = ((uint16_t *)t.data)[2 * i + 1];
+    if (dtype == K3_MXFP4) {
+        t.scale = filled((size_t)(rows * scales));
+        for (int64_t r = 0; r < rows; r++) {
+            for (int64_t c = 0; c < cols / 2; c++)
+                ((uint8_t *)t.data)[r * t.stride / 2 + c] = (uint8_t)random_bits();
+            for (int64_t c = 0; c < cols / K3_MX_BLOCK; c++)
+                ((uint8_t *)t.scale)[r * scales + c] = (uint8_t)(120 + random_below(8));
+        }
+    }
+    return t;
+}
+
+void tensor_free(struct k3_tensor *t)
+{
+    free(t->data);
+    free(t->scale);
+}
+
+struct k3_tensor tensor_rows(const struct k3_tensor *t, int64_t begin, int64_t end)
+{
+    struct k3_tensor part = *t;
+    part.rows = end - begin;
+    part.data = (float *)t->data + begin * t->stride;
+    return part;
+}
+
+void tensor_copy(const struct k3_tensor *to, const struct k3_tensor *from)
+{
+    for (int64_t r = 0; r < from->rows; r++)
+        for (int64_t c = 0; c < from->cols; c++)
+            ref_put(to, r, c, ref_get(from, r, c));
+}
+
+double bound_dot(int64_t n, double sum_of_magnitudes)
+{
+    int64_t block = n < 1024 ? n : 1024, blocks = (n + 1023) / 1024;
+    return (double)(block / 8 + 1 + 3 + blocks + 2) * U * sum_of_magnitudes;
+}
+
+struct kern_batch batch_part(const struct kern_batch *b, int64_t u0, int64_t u1, int32_t *begin)
+{
+    struct kern_batch part = *b;
+    for (int64_t u = u0; u <= u1; u++)
+        begin[u - u0] = b->begin[u] - b->begin[u0];
+    part.rows = begin[u1 - u0];
+    part.seqs = (int32_t)(u1 - u0);
+    part.begin = begin;
+    part.slot = b->slot + u0;
+    part.pos = b->pos + u0;
+    part.pages = b->pages != NULL ? b->pages + u0 * b->page_stride : NULL;
+    return part;
+}
+
+/* --- one operation ----------------------------------------------------------------------------------------------- */
+
+struct result {
+    struct k3_tensor y;
+    float *state;
+};
+
+static int64_t row_of(const struct check *c, int64_t u)
+{
+    return c->begin != NULL ? c->begin[u] : u;
+}
+
+static struct result run(const struct check *c, const char *backend, int threads, int64_t at_a_time)
+{
+    struct k3_stream *s = kern_stream_create(backend, threads);
+    struct result r = {.y = tensor_f32(row_of(c, c->units), c->cols, 3),
+                       .state = filled((size_t)(c->units * c->state) * sizeof(float))};
+    assert_non_null(s);
+    for (int64_t u = 0; u < c->units; u += at_a_time) {
+        int64_t end = u + at_a_time < c->units ? u + at_a_time : c->units;
+        struct k3_tensor y = tensor_rows(&r.y, row_of(c, u), row_of(c, end));
+        assert_int_equal(c->run(c->arg, s, u, end, &y, r.state + u * c->state), 0);
+    }
+    assert_int_equal(kern_sync(s), 0);
+    kern_stream_destroy(s);
+    return r;
+}
+
+static void drop(struct result *r)
+{
+    tensor_free(&r->y);
+    free(r->state);
+}
+
+static void same_bits(const struct check *c, const struct result *a, const struct result *b)
+{
+    assert_memory_equal(a->y.data, b->y.data, (size_t)(a->y.rows * a->y.stride) * sizeof(float));
+    assert_memory_equal(a->state, b->state, (size_t)(c->units * c->state) * sizeof(float));
+}
+
+static void near(const char *where, double got, double expected, double bound, int64_t i, int64_t j)
+{
+    if (isnan(expected) && isnan(got))
+        return;
+    if (!(fabs(got - expected) <= bound))
+        fail_msg("%s[%lld][%lld] is %.9g, expected %.9g +- %.3g", where, (long long)i, (long long)j, got, expected,
+                 bound);
+}
+
+static void within_bounds(const struct check *c, const struct result *got, const struct result *expected)
+{
+    for (int64_t t = 0; t < got->y.rows; t++) {
+        for (int64_t d = 0; d < c->cols; d++) {
+            double e = ref_get(&expected->y, t, d);
+            near("y", ref_get(&got->y, t, d), e, c->bound(c->arg, t, d, e), t, d);
+        }
+        for (int64_t d = c->cols; d < got->y.stride; d++)
+            assert_true(isnan(ref_get(&got->y, t, d)));
+    }
+    for (int64_t i = 0; i < c->units * c->state; i++) {
+        int64_t u = i / c->state, j = i % c->state;
+        near("state", got->state[i], expected->state[i], c->state_bound(c->arg, u, j, expected->state[i]), u, j);
+    }
+}
+
+void check_operation(const struct check *c)
+{
+    static const char *const variants[] = {"cpu", "cpu-plain"};
+    struct result expected = run(c, "ref", 1, c->units > 0 ? c->units : 1);
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        struct result all = run(c, variants[i], 1, c->units > 0 ? c->units : 1), other;
+        within_bounds(c, &all, &expected);
+        for (int threads = 1; threads <= 3; threads++) {
+            other = run(c, variants[i], threads, threads == 1 ? 1 : c->units > 0 ? c->units : 1);
+            same_bits(c, &all, &other);
+            drop(&other);
+        }
+        other = run(c, variants[i], 2, 3);
+        same_bits(c, &all, &other);
+        drop(&other);
+        drop(&all);
+    }
+    drop(&expected);
+}

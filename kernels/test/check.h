@@ -1,0 +1,67 @@
+/* check.h - how an operation is held against its reference
+ *
+ * Inputs are random, from the seed in K3_TEST_SEED or the clock, printed so that a failure can be repeated.  Tensors
+ * have rows wider than their columns, and everything that is not an input is NaN beforehand: what an operation forgets
+ * to write, or writes or reads beside its columns, shows. */
+#ifndef K3_KERNELS_TEST_CHECK_H
+#define K3_KERNELS_TEST_CHECK_H
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/ref/ref.h"
+
+/* Unit round-off of fp32. */
+#define U 0x1p-24
+
+/* Start the random numbers; the first line of main(). */
+void check_seed(void);
+uint32_t random_bits(void);
+double random_uniform(double low, double high);
+int random_below(int n);
+
+/* An F32 tensor of NaN whose rows are pad elements wider than cols; free with tensor_free(). */
+struct k3_tensor tensor_f32(int64_t rows, int64_t cols, int64_t pad);
+/* The same, filled with uniform random numbers of [low, high). */
+struct k3_tensor tensor_random(int64_t rows, int64_t cols, int64_t pad, double low, double high);
+/* Random weights of any dtype; F32 and BF16 are uniform in [-1, 1). */
+struct k3_tensor tensor_weights(enum k3_dtype dtype, int64_t rows, int64_t cols, int64_t pad);
+void tensor_free(struct k3_tensor *t);
+/* Rows [begin, end) of t. */
+struct k3_tensor tensor_rows(const struct k3_tensor *t, int64_t begin, int64_t end);
+void tensor_copy(const struct k3_tensor *to, const struct k3_tensor *from);
+
+/* An operation on units (rows or sequences) that must not know of each other. */
+struct check {
+    void *arg;
+    int64_t units;
+    const int32_t *begin; /* unit u is rows begin[u] ... begin[u + 1] - 1 of y; NULL: row u */
+    int64_t cols;         /* of y */
+    int64_t state;        /* floats that a unit leaves behind beside its rows of y, 0 for none */
+
+    /* Run units [u0, u1); y holds their rows, `state` takes u1 - u0 times what they leave behind. */
+    int (*run)(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const struct k3_tensor *y, float *state);
+    /* Error allowed in y[t][c] and in float j of unit u's state. */
+    double (*bound)(void *arg, int64_t t, int64_t c, double expected);
+    double (*state_bound)(void *arg, int64_t u, int64_t j, double expected);
+};
+
+/* Each CPU variant: all units at once on one thread is within the bound of ref; on 2 and 3 threads, and unit by unit,
+ * the bits are the same. */
+void check_operation(const struct check *c);
+
+/* The largest |y| x (length of the longest chain of roundings) x U of a sum of n fp32 products in lanes of eight. */
+double bound_dot(int64_t n, double sum_of_magnitudes);
+
+/* The same rows and sequences of a step as a kern_batch over sequences [u0, u1). */
+struct kern_batch batch_part(const struct kern_batch *b, int64_t u0, int64_t u1, int32_t *begin);
+
+#endif

@@ -1,0 +1,151 @@
+/* experts_test.c - routed experts: all choices, repeated ones, single rows against crowds */
+#include "kernels/test/check.h"
+
+struct mixture {
+    struct k3_tensor z, w1, w3, w2;
+    int32_t *id;
+    float *weight;
+    int topk, experts;
+    struct k3_tensor magnitude; /* [T, L]: sum_j |weight| sum_i |w2| |h|, for the bound */
+    double inner_bound;         /* largest error of an inner activation */
+};
+
+static struct kern_expert_matrix matrix(const struct k3_tensor *all, int experts)
+{
+    struct kern_expert_matrix m = {*all, all->rows / experts * all->stride / 2,
+                                   all->rows / experts * all->stride / K3_MX_BLOCK};
+    m.first.rows /= experts;
+    return m;
+}
+
+static int run(void *arg, struct k3_stream *s, int64_t t0, int64_t t1, const struct k3_tensor *y, float *state)
+{
+    struct mixture *m = arg;
+    struct k3_tensor z = tensor_rows(&m->z, t0, t1);
+    struct kern_expert_matrix w1 = matrix(&m->w1, m->experts), w3 = matrix(&m->w3, m->experts);
+    struct kern_expert_matrix w2 = matrix(&m->w2, m->experts);
+    (void)state;
+    return kern_experts(&(struct experts_args){&z, m->id + t0 * m->topk, m->weight + t0 * m->topk, m->topk, m->experts,
+                                               &w1, &w3, &w2, y, 4, 25},
+                        s);
+}
+
+static double row_dot(const struct k3_tensor *w, int64_t o, const struct k3_tensor *x, int64_t t, double *magnitude)
+{
+    double sum = 0;
+    *magnitude = 0;
+    for (int64_t i = 0; i < w->cols; i++) {
+        sum += ref_get(w, o, i) * ref_get(x, t, i);
+        *magnitude += fabs(ref_get(w, o, i) * ref_get(x, t, i));
+    }
+    return sum;
+}
+
+/* The error of SiTU's arguments grows by its slope, below 25 in gate and 4 in up; then the outer dot takes over. */
+static void measure(struct mixture *m)
+{
+    int64_t inner = m->w1.rows / m->experts, width = m->z.cols;
+    m->magnitude = tensor_random(m->z.rows, width, 0, 0, 0);
+    for (int64_t t = 0; t < m->z.rows; t++)
+        for (int j = 0; j < m->topk; j++) {
+            int64_t e = m->id[t * m->topk + j];
+            double w = m->weight[t * m->topk + j];
+            for (int64_t i = 0; i < inner; i++) {
+                double a, b, gate = row_dot(&m->w1, e * inner + i, &m->z, t, &a);
+                double up = row_dot(&m->w3, e * inner + i, &m->z, t, &b);
+                double h = fabs(ref_situ_of(gate, up, 4, 25));
+                h = h * bound_dot(inner, 1) + h * 24 * U + 25 * bound_dot(width, a) + 4 * bound_dot(width, b);
+                for (int64_t l = 0; l < width; l++)
+                    ref_put(&m->magnitude, t, l,
+                            ref_get(&m->magnitude, t, l) + fabs(w * ref_get(&m->w2, e * width + l, i)) * h);
+            }
+        }
+}
+
+static double bound(void *arg, int64_t t, int64_t l, double expected)
+{
+    struct mixture *m = arg;
+    return ref_get(&m->magnitude, t, l) * (1 + 1e-3) + m->topk * U * fabs(expected) + 1e-30;
+}
+
+static void mixture(int64_t rows, int64_t width, int64_t inner, int experts, int topk)
+{
+    struct mixture m = {.z = tensor_random(rows, width, 3, -1, 1),
+                        .w1 = tensor_weights(K3_MXFP4, experts * inner, width, 0),
+                        .w3 = tensor_weights(K3_MXFP4, experts * inner, width, 0),
+                        .w2 = tensor_weights(K3_MXFP4, experts * width, inner, inner > 0 ? 32 : 0),
+                        .id = malloc(sizeof(int32_t) * (size_t)(rows * topk + 1)),
+                        .weight = malloc(sizeof(float) * (size_t)(rows * topk + 1)),
+                        .topk = topk,
+                        .experts = experts};
+    for (int64_t p = 0; p < rows * topk; p++) {
+        m.id[p] = random_below(experts);
+        m.weight[p] = (float)random_uniform(0, 1);
+    }
+    measure(&m);
+    check_operation(&(struct check){.arg = &m, .units = rows, .cols = width, .run = run, .bound = bound});
+    tensor_free(&m.z);
+    tensor_free(&m.w1);
+    tensor_free(&m.w3);
+    tensor_free(&m.w2);
+    tensor_free(&m.magnitude);
+    free(m.id);
+    free(m.weight);
+}
+
+static void matches_the_reference(void **state)
+{
+    (void)state;
+    mixture(1, 32, 32, 1, 1);
+    mixture(1, 128, 96, 16, 4);
+    mixture(7, 64, 32, 5, 3);
+    mixture(40, 96, 64, 6, 4);
+    mixture(300, 32, 32, 2, 2);
+    mixture(3, 1056, 32, 4, 2);
+}
+
+static void takes_empty_shards(void **state)
+{
+    (void)state;
+    mixture(3, 64, 0, 4, 2);
+    mixture(0, 64, 32, 4, 2);
+}
+
+/* More pairs than the shared scratch holds inner activations of: several groups, the same bits. */
+static void takes_more_pairs_than_scratch(void **state)
+{
+    (void)state;
+    mixture(20, 32, 131072, 2, 1);
+}
+
+static void refuses_numbers_out_of_range(void **state)
+{
+    static const char *const backends[] = {"ref", "cpu"};
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        struct k3_stream *s = kern_stream_create(backends[b], 1);
+        struct k3_tensor z = tensor_random(1, 32, 0, -1, 1), y = tensor_f32(1, 32, 0);
+        struct k3_tensor w = tensor_weights(K3_MXFP4, 64, 32, 0);
+        struct kern_expert_matrix m = matrix(&w, 2);
+        float weight = 1;
+        for (int32_t id = -1; id <= 2; id++)
+            assert_int_equal(kern_experts(&(struct experts_args){&z, &id, &weight, 1, 2, &m, &m, &m, &y, 4, 25}, s),
+                             id == 0 || id == 1 ? 0 : -1);
+        kern_stream_destroy(s);
+        tensor_free(&z);
+        tensor_free(&y);
+        tensor_free(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matches_the_reference),
+        cmocka_unit_test(takes_empty_shards),
+        cmocka_unit_test(takes_more_pairs_than_scratch),
+        cmocka_unit_test(refuses_numbers_out_of_range),
+    };
+    check_seed();
+    return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
+}

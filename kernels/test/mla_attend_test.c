@@ -1,0 +1,182 @@
+/* mla_attend_test.c - append, then absorbed attention over scattered pages; absorbed equals expanded */
+#include "kernels/test/check.h"
+
+enum { SEQS = 4, PAGE = 16, PAGES_A_SEQ = 20, PAGES = SEQS * PAGES_A_SEQ };
+static const int32_t begin[SEQS + 1] = {0, 1, 70, 71, 73};
+static const int32_t slot[SEQS] = {0, 1, 2, 3};
+static const int64_t pos[SEQS] = {0, 3, 129, 190};
+static const float scale = 0.07216878364870322f; /* 192^-1/2 */
+
+struct attention {
+    struct k3_tensor q, kv_b;
+    float *cache;
+    int heads;
+    struct kern_batch batch;
+};
+
+static int run(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const struct k3_tensor *y, float *state)
+{
+    struct attention *a = arg;
+    int32_t part_begin[SEQS + 1];
+    struct kern_batch b = batch_part(&a->batch, u0, u1, part_begin);
+    struct kern_latents cache = {a->cache, K3_F32, PAGE};
+    struct k3_tensor q = tensor_rows(&a->q, begin[u0], begin[u1]);
+    (void)state;
+    return kern_mla_attend(&(struct mla_attend_args){&q, &a->kv_b, y, &cache, &b, a->heads, scale}, s);
+}
+
+static const float *latent(const struct attention *a, int i, int64_t p)
+{
+    return a->cache + (a->batch.pages[i * PAGES_A_SEQ + p / PAGE] * PAGE + p % PAGE) * K3_CACHE_DIM;
+}
+
+/* Scores: |qa| <= 128, so a score's error is that of 128- and 576-long dots over terms of 128 x 1, times 192^-1/2; it
+ * moves o, at most 512, by as much relatively. */
+static double bound(void *arg, int64_t t, int64_t c, double expected)
+{
+    double score = (128 + 576 / 8 + 8) * U * (512 * 11.3 + 64) * 0.0722; /* 11.3 = sqrt(128): |qa_d| of random signs */
+    (void)arg, (void)t, (void)c, (void)expected;
+    return (2 * score + (200 + 64 + 8) * U) * sqrt(512.);
+}
+
+/* The published form: keys and values of every head expanded from the latents (SPEC 4.5 step 3 and 4). */
+static void expanded(const struct attention *a, const struct k3_tensor *y)
+{
+    for (int i = 0; i < SEQS; i++)
+        for (int64_t t = begin[i]; t < begin[i + 1]; t++)
+            for (int h = 0; h < a->heads; h++) {
+                double sum = 0, o[128] = {0};
+                for (int64_t p = 0; p <= pos[i] + t - begin[i]; p++) {
+                    const float *c = latent(a, i, p);
+                    double score = 0;
+                    for (int d = 0; d < 64; d++)
+                        score += ref_get(&a->q, t, h * 192 + 128 + d) * c[512 + d];
+                    double v[128];
+                    for (int d = 0; d < 128; d++) {
+                        double kn = 0;
+                        v[d] = 0;
+                        for (int l = 0; l < 512; l++) {
+                            kn += ref_get(&a->kv_b, h * 256 + d, l) * c[l];
+                            v[d] += ref_get(&a->kv_b, h * 256 + 128 + d, l) * c[l];
+                        }
+                        score += ref_get(&a->q, t, h * 192 + d) * kn;
+                    }
+                    double w = exp(score * scale);
+                    sum += w;
+                    for (int d = 0; d < 128; d++)
+                        o[d] += w * v[d];
+                }
+                for (int d = 0; d < 128; d++)
+                    ref_put(y, t, h * 128 + d, o[d] / sum);
+            }
+}
+
+static struct attention attention(int heads, int32_t *pages)
+{
+    struct attention a = {.q = tensor_random(begin[SEQS], heads * 192, 4, -1, 1),
+                          .kv_b = tensor_weights(K3_BF16, heads * 256, 512, 16),
+                          .cache = malloc(sizeof(float) * PAGES * PAGE * K3_CACHE_DIM),
+                          .heads = heads,
+                          .batch = {begin[SEQS], SEQS, begin, slot, pos, pages, PAGES_A_SEQ}};
+    for (int i = 0; i < PAGES; i++)
+        pages[i] = i;
+    for (int i = PAGES - 1; i > 0; i--) {
+        int j = random_below(i + 1), kept = pages[i];
+        pages[i] = pages[j];
+        pages[j] = kept;
+    }
+    memset(a.cache, 0xff, sizeof(float) * PAGES * PAGE * K3_CACHE_DIM);
+    for (int i = 0; i < SEQS; i++)
+        for (int64_t p = 0; p < pos[i] + begin[i + 1] - begin[i]; p++)
+            for (int d = 0; d < K3_CACHE_DIM; d++)
+                ((float *)latent(&a, i, p))[d] = (float)random_uniform(-1, 1);
+    return a;
+}
+
+static void attention_free(struct attention *a)
+{
+    tensor_free(&a->q);
+    tensor_free(&a->kv_b);
+    free(a->cache);
+}
+
+static void matches_the_reference(void **state)
+{
+    static const int heads[] = {1, 3, 7};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        int32_t pages[PAGES];
+        struct attention a = attention(heads[i], pages);
+        check_operation(&(struct check){
+            .arg = &a, .units = SEQS, .begin = begin, .cols = heads[i] * 128, .run = run, .bound = bound});
+        attention_free(&a);
+    }
+}
+
+static void absorbed_equals_expanded(void **state)
+{
+    int32_t pages[PAGES];
+    struct attention a = attention(1, pages);
+    struct k3_stream *s = kern_stream_create("ref", 1);
+    struct k3_tensor got = tensor_f32(begin[SEQS], 128, 0), expected = tensor_f32(begin[SEQS], 128, 0);
+    (void)state;
+    assert_int_equal(run(&a, s, 0, SEQS, &got, NULL), 0);
+    expanded(&a, &expected);
+    for (int64_t t = 0; t < begin[SEQS]; t++)
+        for (int d = 0; d < 128; d++) /* both in fp64, rounded once */
+            assert_true(fabs(ref_get(&got, t, d) - ref_get(&expected, t, d)) <=
+                        2 * U * fabs(ref_get(&expected, t, d)) + 1e-7);
+    kern_stream_destroy(s);
+    tensor_free(&got);
+    tensor_free(&expected);
+    attention_free(&a);
+}
+
+/* A prompt in one step gives the bits of the same prompt in many, whatever pages it got. */
+static void cuts_and_pages_leave_no_trace(void **state)
+{
+    enum { ROWS = 131, HEADS = 2 };
+    struct k3_stream *s = kern_stream_create("cpu", 2);
+    struct k3_tensor q = tensor_random(ROWS, HEADS * 192, 0, -1, 1),
+                     kv_b = tensor_weights(K3_BF16, HEADS * 256, 512, 0);
+    struct k3_tensor kv = tensor_random(ROWS, K3_CACHE_DIM, 0, -1, 1), w = tensor_weights(K3_BF16, 1, 512, 0);
+    struct k3_tensor y[2] = {tensor_f32(ROWS, HEADS * 128, 0), tensor_f32(ROWS, HEADS * 128, 0)};
+    static const int32_t straight[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8}, mixed[9] = {5, 3, 8, 1, 0, 7, 2, 6, 4};
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        float *data = malloc(sizeof(float) * 9 * PAGE * K3_CACHE_DIM);
+        struct kern_latents cache = {data, K3_F32, PAGE};
+        memset(data, 0xff, sizeof(float) * 9 * PAGE * K3_CACHE_DIM);
+        for (int64_t t = 0, n; t < ROWS; t += n) {
+            n = way == 0 ? ROWS : 1 + random_below(40);
+            n = t + n < ROWS ? n : ROWS - t;
+            int32_t rows[2] = {0, (int32_t)n};
+            struct kern_batch b = {(int32_t)n, 1, rows, slot, &t, way == 0 ? straight : mixed, 9};
+            struct k3_tensor kv_part = tensor_rows(&kv, t, t + n), q_part = tensor_rows(&q, t, t + n);
+            struct k3_tensor y_part = tensor_rows(&y[way], t, t + n);
+            assert_int_equal(kern_mla_append(&(struct mla_append_args){&kv_part, &w, &cache, &b, 1e-6f}, s), 0);
+            assert_int_equal(
+                kern_mla_attend(&(struct mla_attend_args){&q_part, &kv_b, &y_part, &cache, &b, HEADS, 0.0722f}, s), 0);
+        }
+        free(data);
+    }
+    assert_memory_equal(y[0].data, y[1].data, sizeof(float) * ROWS * HEADS * 128);
+    kern_stream_destroy(s);
+    tensor_free(&q);
+    tensor_free(&kv_b);
+    tensor_free(&kv);
+    tensor_free(&w);
+    tensor_free(&y[0]);
+    tensor_free(&y[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matches_the_reference),
+        cmocka_unit_test(absorbed_equals_expanded),
+        cmocka_unit_test(cuts_and_pages_leave_no_trace),
+    };
+    check_seed();
+    return cmocka_run_group_tests_name("mla_attend", tests, NULL, NULL);
+}
