@@ -2,9 +2,10 @@
  *
  * The output is blocks between markers: open TAG sep ... close TAG sep.  Markers are known by id alone, so "<|close|>"
  * written through ordinary tokens stays text.  Blocks have a place: message, then think, response or tools, then call,
- * then argument or json; opening or closing one closes what still stands open at its level or below, so a model may
- * skip closers, and the stop ids close everything.  Unknown tags are skipped up to their close; text between blocks,
- * and control ids other than the markers and the stops, are dropped.
+ * then argument or json.  A model may skip closers: opening a block closes what stands open at its level or below,
+ * closing one closes what stands open inside it, and the stop ids close everything; a closer of what is not open
+ * means nothing.  Unknown tags are skipped up to their close.  Text between blocks, and control ids other than the
+ * markers and the stops, are dropped.
  *
  * Text streams out as it comes; only an incomplete UTF-8 tail is held back, and the value of an argument that is not a
  * string, which must be whole to see whether it is JSON.  Memory is bounded by the limits below. */
