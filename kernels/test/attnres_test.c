@@ -1,0 +1,87 @@
+/* attnres_test.c - the mixture of 0 ... 16 snapshots; against a direct transcription of SPEC 4.3 as well */
+#include "kernels/test/check.h"
+
+struct mix {
+    struct k3_tensor p, snapshot[K3_MAX_SNAPSHOTS], norm, proj;
+    int snapshots;
+};
+
+static int run(void *arg, struct k3_stream *s, int64_t t0, int64_t t1, const struct k3_tensor *y, float *state)
+{
+    struct mix *m = arg;
+    struct k3_tensor p = tensor_rows(&m->p, t0, t1), snapshot[K3_MAX_SNAPSHOTS];
+    (void)state;
+    for (int i = 0; i < m->snapshots; i++)
+        snapshot[i] = tensor_rows(&m->snapshot[i], t0, t1);
+    return kern_attnres(&(struct attnres_args){&p, snapshot, m->snapshots, &m->norm, &m->proj, y, 1e-5f}, s);
+}
+
+/* The scores' errors (a dot's, against a root mean square near 0.6, and half of the mean square's) move the weights,
+ * relatively, by twice as much; values are below 1. */
+static double bound(void *arg, int64_t t, int64_t c, double expected)
+{
+    struct mix *m = arg;
+    double n = (double)m->p.cols, score = bound_dot(m->p.cols, n / 0.5) * 4 + 8 * U;
+    (void)t, (void)c, (void)expected;
+    return m->snapshots == 0 ? 0 : 2 * score + (m->snapshots + 12) * U;
+}
+
+/* Candidates as a list, the weights from the definition. */
+static double transcribed(const struct mix *m, int64_t t, int64_t d)
+{
+    double top = 0, bottom = 0;
+    for (int i = 0; i <= m->snapshots; i++) {
+        const struct k3_tensor *v = i < m->snapshots ? &m->snapshot[i] : &m->p;
+        double mean = 0, s = 0;
+        for (int64_t j = 0; j < v->cols; j++)
+            mean += pow(ref_get(v, t, j), 2) / (double)v->cols;
+        for (int64_t j = 0; j < v->cols; j++)
+            s += ref_get(v, t, j) / sqrt(mean + (double)1e-5f) * ref_get(&m->norm, 0, j) * ref_get(&m->proj, 0, j);
+        top += exp(s) * ref_get(v, t, d);
+        bottom += exp(s);
+    }
+    return top / bottom;
+}
+
+static void mix(int64_t rows, int64_t cols, int snapshots, enum k3_dtype dtype)
+{
+    struct mix m = {.p = tensor_random(rows, cols, 2, -1, 1),
+                    .norm = tensor_weights(dtype, 1, cols, 0),
+                    .proj = tensor_weights(dtype, 1, cols, 0),
+                    .snapshots = snapshots};
+    struct k3_tensor y = tensor_f32(rows, cols, 0);
+    struct k3_stream *s = kern_stream_create("ref", 1);
+    for (int i = 0; i < snapshots; i++)
+        m.snapshot[i] = tensor_random(rows, cols, i, -1, 1);
+    check_operation(&(struct check){.arg = &m, .units = rows, .cols = cols, .run = run, .bound = bound});
+    assert_int_equal(run(&m, s, 0, rows, &y, NULL), 0);
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t d = 0; d < cols; d++) {
+            double e = snapshots == 0 ? ref_get(&m.p, t, d) : transcribed(&m, t, d);
+            assert_true(fabs(ref_get(&y, t, d) - e) <= U * fabs(e) + 1e-12);
+        }
+    kern_stream_destroy(s);
+    tensor_free(&y);
+    tensor_free(&m.p);
+    tensor_free(&m.norm);
+    tensor_free(&m.proj);
+    for (int i = 0; i < snapshots; i++)
+        tensor_free(&m.snapshot[i]);
+}
+
+static void matches_the_reference(void **state)
+{
+    (void)state;
+    mix(3, 40, 0, K3_BF16);
+    mix(1, 8, 1, K3_F32);
+    mix(5, 131, 2, K3_BF16);
+    mix(4, 256, 8, K3_BF16);
+    mix(2, 9, K3_MAX_SNAPSHOTS, K3_F32);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matches_the_reference)};
+    check_seed();
+    return cmocka_run_group_tests_name("attnres", tests, NULL, NULL);
+}
