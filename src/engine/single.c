@@ -1,0 +1,130 @@
+#include "engine/single.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "gpu/arena.h"
+#include "model/shard.h"
+#include "model/weights.h"
+
+enum { PAGE_TOKENS = 64 };
+
+struct single {
+    struct shard shard;
+    struct weights *weights;
+    struct k3_stream *stream;
+    struct forward *forward;
+    int32_t *page;   /* page n is the n-th */
+    int32_t *output; /* [rows]: 0, 1, 2 ... */
+    int32_t pages;
+    int64_t length; /* tokens so far */
+};
+
+static int32_t *count_up(int32_t n)
+{
+    int32_t *list = k3_calloc((size_t)n, sizeof *list);
+
+    for (int32_t i = 0; i < n; i++)
+        list[i] = i;
+    return list;
+}
+
+static void log_memory(const struct k3_config *c, const struct shard *sh, const struct forward_limits *l)
+{
+    struct forward_bytes bytes = forward_bytes(c, sh, l);
+    const struct arena_row row[] = {
+        {"weights", weights_bytes(c, sh)},
+        {"state", bytes.state},
+        {"latents", bytes.latents},
+        {"scratch", bytes.scratch},
+    };
+
+    arena_log_budget(row, sizeof row / sizeof *row);
+}
+
+static int load(struct single *s, const struct single_options *o, const struct k3_config *c, struct comm *comm,
+                struct k3_error *err)
+{
+    struct forward_limits limits = {
+        .rows = o->rows,
+        .outputs = o->all_outputs ? o->rows : 1,
+        .slots = 1,
+        .pages = s->pages,
+        .page_tokens = PAGE_TOKENS,
+    };
+
+    if (s->shard.rank == 0)
+        log_memory(c, &s->shard, &limits);
+    s->stream = kern_stream_create(o->backend, o->threads);
+    if (!s->stream)
+        return k3_errorf(err, "backend %s: %s", o->backend,
+                         errno == ENOTSUP ? "this build does not have it" : strerror(errno));
+    s->weights = weights_load(o->model, c, &s->shard, NULL, NULL, err);
+    if (!s->weights)
+        return -1;
+    s->forward = forward_create(c, &s->shard, s->weights, comm, s->stream, &limits, err);
+    return s->forward ? 0 : -1;
+}
+
+struct single *single_create(const struct single_options *o, const struct k3_config *c, struct comm *comm,
+                             struct k3_error *err)
+{
+    struct single *s = k3_zalloc(sizeof *s);
+
+    s->shard = (struct shard){.tp = comm_size(comm), .rank = comm_rank(comm)};
+    s->pages = (int32_t)((o->tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
+    s->page = count_up(s->pages);
+    s->output = count_up(o->rows);
+    if (load(s, o, c, comm, err) < 0) {
+        single_destroy(s);
+        return NULL;
+    }
+    return s;
+}
+
+void single_destroy(struct single *s)
+{
+    if (!s)
+        return;
+
+    int saved = errno;
+    forward_destroy(s->forward);
+    weights_destroy(s->weights);
+    kern_stream_destroy(s->stream);
+    free(s->page);
+    free(s->output);
+    free(s);
+    errno = saved;
+}
+
+struct forward *single_forward(struct single *s)
+{
+    return s->forward;
+}
+
+int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_outputs outputs, const float **logits,
+                struct k3_error *err)
+{
+    const int32_t begin[2] = {0, n}, slot = 0, last = n - 1;
+    struct forward_step step = {
+        .batch = {.rows = n,
+                  .seqs = 1,
+                  .begin = begin,
+                  .slot = &slot,
+                  .pos = &s->length,
+                  .pages = s->page,
+                  .page_stride = s->pages},
+        .token = token,
+        .output = outputs == SINGLE_LAST ? &last : s->output,
+        .outputs = outputs == SINGLE_NONE   ? 0
+                   : outputs == SINGLE_LAST ? 1
+                                            : n,
+    };
+
+    if (forward_step(s->forward, &step, logits, err) < 0)
+        return -1;
+    s->length += n;
+    return 0;
+}

@@ -1,0 +1,41 @@
+/* single.h - the model on this rank with one sequence in it: what k3run needs, without queue, scheduler or pages to
+ * share
+ *
+ * Every rank of the communicator makes the same calls with the same tokens. */
+#ifndef K3_ENGINE_SINGLE_H
+#define K3_ENGINE_SINGLE_H
+
+#include <stdint.h>
+
+#include "comm/comm.h"
+#include "common/error.h"
+#include "model/config.h"
+#include "model/forward.h"
+
+struct single_options {
+    const char *model;   /* checkpoint directory */
+    const char *backend; /* see kern_stream_create() */
+    int threads;
+    int32_t rows;    /* most tokens in a step */
+    int64_t tokens;  /* room for the sequence */
+    int all_outputs; /* logits may be asked for every row, not only the last */
+};
+
+enum single_outputs { SINGLE_NONE, SINGLE_LAST, SINGLE_ALL };
+
+struct single;
+
+/* Load this rank's share.  Borrows config and comm until single_destroy(). */
+struct single *single_create(const struct single_options *o, const struct k3_config *c, struct comm *comm,
+                             struct k3_error *err);
+void single_destroy(struct single *s);
+
+/* For forward_trace().  Borrowed. */
+struct forward *single_forward(struct single *s);
+
+/* Append n tokens, at most `rows`, to the sequence.  logits: one row of the vocabulary for the last token, or for each;
+ * good until the next call. */
+int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_outputs outputs, const float **logits,
+                struct k3_error *err);
+
+#endif

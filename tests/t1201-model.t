@@ -1,0 +1,70 @@
+#!/bin/bash
+# The model computes what the recorded vectors say, on both backends, for every split over ranks and steps.
+. "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
+
+vectors=$top_srcdir/tests/data/tiny-a.vectors.safetensors
+compare=$top_builddir/src/model/test/compare
+model=$tmp/tiny-a
+most=1e-4
+k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
+
+short=$("$compare" ids "$vectors" short.tokens)
+long=$("$compare" ids "$vectors" long.tokens)
+greedy_prompt=$("$compare" ids "$vectors" greedy.prompt)
+greedy_tokens=$("$compare" ids "$vectors" greedy.tokens)
+
+# close_to TITLE ARGUMENT... : compare succeeds; the number goes to the log of the test.
+close_to() {
+    local title=$1 number status
+    shift
+    number=$("$compare" "$@" 2>&1)
+    status=$?
+    result $status "$title"
+    diag "$title: $number"
+}
+
+# agrees TITLE COMMAND... : k3run, started by COMMAND, gives everything that was recorded.
+agrees() {
+    local title=$1 l
+    shift
+    ok "$title: runs the short prompt" "$@" --model "$model" --prompt-tokens "$short" \
+        --dump-logits "$tmp/short" --dump-hidden "$tmp/hidden"
+    close_to "$title: short logits" relative $most "$tmp/short" logits "$vectors" short.logits
+    for l in 0 1 2 3 4 5 6 7 8; do
+        close_to "$title: hidden state after layer $l" relative $most "$tmp/hidden" hidden.$l "$vectors" short.hidden.$l
+    done
+    ok "$title: runs the long prompt" "$@" --model "$model" --prompt-tokens "$long" --dump-logits "$tmp/long"
+    close_to "$title: long logits" rows $most "$tmp/long" logits "$vectors" long.last_logits long.last_positions
+    close_to "$title: long likeliest tokens" argmax "$tmp/long" logits "$vectors" long.argmax
+    close_to "$title: long logsumexp" logsumexp $most "$tmp/long" logits "$vectors" long.logsumexp
+    is "$("$@" --model "$model" --prompt-tokens "$greedy_prompt" --max-tokens 64 --temperature 0 --ignore-eos \
+        --output tokens)" "$greedy_tokens" "$title: 64 greedy tokens"
+    rm -f "$tmp/short" "$tmp/hidden" "$tmp/long"
+}
+
+agrees "cpu" k3run
+agrees "cpu, 3 threads" k3run --threads 3
+agrees "ref" k3run --backend ref
+for chunk in 1 7 64 200; do
+    agrees "prefill in steps of $chunk" k3run --prefill-chunk $chunk
+done
+
+while read -r line; do
+    [[ $line == "ok "* ]]
+    result $? "${line#*ok }"
+done < <("$top_builddir/src/model/test/steps" "$model" cpu "$long" || echo "not ok steps ended with $?")
+
+fails 1 "rounding to BF16 would be noticed" \
+    "$compare" relative $most "$vectors" short.logits_bf16_run "$vectors" short.logits
+
+if command -v mpirun >/dev/null && grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h"; then
+    for ranks in 1 2 3 4; do
+        agrees "tp $ranks" mpi $ranks k3run
+    done
+    agrees "tp 4, prefill in steps of 7" mpi 4 k3run --prefill-chunk 7
+    # 4 heads and 4 blocks of inner width: two ranks get none.
+    agrees "tp 6, more ranks than heads" mpi 6 k3run
+else
+    skip 6 "no MPI"
+fi
+done_testing
