@@ -1,0 +1,45 @@
+/* answer.h - what has been produced for one request so far
+ *
+ * Token ids and text lie in two flat arrays; a piece marks what one delta added to each.  Pieces are numbered from 0,
+ * so a reader of any speed needs no copy of its own, only the number of the piece it wants next.  Bounded: tokens by
+ * the most that one message can carry, text in bytes.  Erasing overwrites the memory. */
+#ifndef K3_QUEUE_ANSWER_H
+#define K3_QUEUE_ANSWER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "wire/message.h"
+
+enum {
+    ANSWER_TOKENS = MESSAGE_IDS, /* tokens of an answer, at most */
+    ANSWER_TEXT = 64 << 20,      /* bytes of its text */
+    ANSWER_PIECES = 2 << 20      /* a token may end one channel and begin another: two pieces */
+};
+
+struct answer;
+
+struct answer *answer_create(void);
+void answer_destroy(struct answer *a); /* erases */
+
+/* Put d, which must begin where the answer ends, behind it.  Copies.  -1 with errno EPROTO (it begins elsewhere) or
+ * EFBIG (a limit is passed). */
+int answer_append(struct answer *a, const struct message_delta *d, struct k3_error *err);
+
+/* The ids so far.  Borrowed until the next append. */
+const uint32_t *answer_ids(const struct answer *a, size_t *n);
+size_t answer_tokens(const struct answer *a);
+size_t answer_pieces(const struct answer *a);
+/* Bytes of memory that it fills. */
+size_t answer_bytes(const struct answer *a);
+/* Bytes of text and ids from this piece to the end: what a reader at `piece` has yet to be sent. */
+size_t answer_bytes_from(const struct answer *a, size_t piece);
+
+/* Fill d with a piece as it was appended; d borrows until the next append. */
+void answer_piece(const struct answer *a, size_t piece, struct message_delta *d);
+
+/* The piece from which someone who has the first `tokens` tokens goes on. */
+size_t answer_find(const struct answer *a, uint64_t tokens);
+
+#endif

@@ -1,0 +1,187 @@
+#include "queue/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/alloc.h"
+#include "common/log.h"
+
+struct engines {
+    double timeout_sec;
+    unsigned int n;
+    TAILQ_HEAD(, engine) list;
+};
+
+struct engines *engines_create(double timeout_sec)
+{
+    struct engines *es = k3_zalloc(sizeof *es);
+
+    es->timeout_sec = timeout_sec;
+    TAILQ_INIT(&es->list);
+    return es;
+}
+
+void engines_destroy(struct engines *es)
+{
+    int saved = errno;
+
+    if (!es)
+        return;
+    while (!TAILQ_EMPTY(&es->list))
+        engines_remove(es, TAILQ_FIRST(&es->list));
+    free(es);
+    errno = saved;
+}
+
+static char *take(char **s)
+{
+    char *taken = *s ? *s : k3_strdup("");
+
+    *s = NULL;
+    return taken;
+}
+
+static void enter(struct engine *e, enum engine_state state)
+{
+    if (e->state == state)
+        return;
+    log_info("job %u engine on %s: %s to %s", e->job, e->node, engine_state_name(e->state), engine_state_name(state));
+    e->state = state;
+    e->since = (double)time(NULL);
+}
+
+struct engine *engines_add(struct engines *es, const struct frame_peer *peer, uint16_t version,
+                           struct message_engine_hello *hello, double now)
+{
+    struct engine *e = k3_zalloc(sizeof *e);
+
+    e->peer = *peer;
+    e->version = version;
+    e->job = hello->job;
+    e->incarnation = hello->inc;
+    e->node = take(&hello->node);
+    e->model = take(&hello->model);
+    e->layout = take(&hello->layout);
+    e->ranks = hello->ranks;
+    e->heard = now;
+    TAILQ_INIT(&e->leases);
+    TAILQ_INSERT_TAIL(&es->list, e, link);
+    es->n++;
+    enter(e, ENGINE_LOADING);
+    return e;
+}
+
+void engines_remove(struct engines *es, struct engine *e)
+{
+    TAILQ_REMOVE(&es->list, e, link);
+    es->n--;
+    free(e->node);
+    free(e->model);
+    free(e->layout);
+    free(e->loaded.v);
+    free(e->total.v);
+    free(e);
+}
+
+struct engine *engines_by_peer(const struct engines *es, const struct frame_peer *peer)
+{
+    struct engine *e;
+
+    TAILQ_FOREACH(e, &es->list, link)
+    if (frame_peer_equal(&e->peer, peer))
+        break;
+    return e;
+}
+
+struct engine *engines_by_job(const struct engines *es, uint32_t job)
+{
+    struct engine *e;
+
+    TAILQ_FOREACH(e, &es->list, link)
+    if (e->job == job)
+        break;
+    return e;
+}
+
+struct engine *engines_silent(const struct engines *es, double now)
+{
+    struct engine *e;
+
+    TAILQ_FOREACH(e, &es->list, link)
+    if (now - e->heard > es->timeout_sec)
+        break;
+    return e;
+}
+
+struct engine *engines_after(const struct engines *es, const struct engine *e)
+{
+    return e ? TAILQ_NEXT(e, link) : TAILQ_FIRST(&es->list);
+}
+
+unsigned int engines_count(const struct engines *es)
+{
+    return es->n;
+}
+
+static void take_array(struct message_u64s *to, struct message_u64s *from)
+{
+    free(to->v);
+    *to = *from;
+    *from = (struct message_u64s){0};
+}
+
+void engine_load(struct engine *e, struct message_engine_load *load)
+{
+    take_array(&e->loaded, &load->ld);
+    take_array(&e->total, &load->lt);
+}
+
+void engine_ready(struct engine *e, const struct message_engine_ready *ready)
+{
+    e->slots = ready->slots;
+    e->context = ready->ctx;
+    enter(e, ENGINE_SERVING);
+    engine_credit(e, ready->credit);
+}
+
+/* A BATCH may have been on its way when this was written, so the slots bound what the engine can be given on top of it.
+ */
+void engine_credit(struct engine *e, uint32_t n)
+{
+    uint32_t free_slots = e->slots > e->leased ? e->slots - e->leased : 0;
+
+    e->credit = n < free_slots ? n : free_slots;
+}
+
+void engine_drains(struct engine *e)
+{
+    e->credit = 0;
+    enter(e, ENGINE_DRAINING);
+}
+
+bool engine_has_room(const struct engine *e)
+{
+    return e->state == ENGINE_SERVING && e->credit > 0;
+}
+
+struct order_limits engine_limits(const struct engine *e)
+{
+    return (struct order_limits){.context = e->context};
+}
+
+void engine_lease(struct engine *e, struct request *r)
+{
+    r->engine = e;
+    r->tokens_leased = r->tokens;
+    TAILQ_INSERT_TAIL(&e->leases, r, lease);
+    e->leased++;
+    e->credit--;
+}
+
+void engine_release(struct engine *e, struct request *r)
+{
+    r->engine = NULL;
+    TAILQ_REMOVE(&e->leases, r, lease);
+    e->leased--;
+}

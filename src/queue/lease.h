@@ -1,0 +1,30 @@
+/* lease.h - requests in the hands of engines
+ *
+ * A lease begins in a BATCH and ends by DONE, by being returned, or by the loss of the engine; then the request
+ * goes back in line with its tokens and the next engine continues behind them.  Deltas extend the answer only when they
+ * come from the holder of the lease and begin where the answer ends, so an answer has no gap and no repetition whatever
+ * engines do. */
+#ifndef K3_QUEUE_LEASE_H
+#define K3_QUEUE_LEASE_H
+
+#include "queue/queue.h"
+
+enum { LEASE_LOSSES = 5 }; /* leases in a row that brought no token and were lost: the request is given up */
+
+/* Lease out what engines have credit for. */
+void lease_deal(struct queue *q);
+
+/* What an engine says of a request. */
+void lease_delta(struct queue *q, struct engine *e, const struct k3_id *id, const struct message_delta *d);
+void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const struct message_done *d);
+void lease_returned(struct queue *q, struct engine *e, const struct k3_id *id);
+
+/* Ask the engine that has r to stop. */
+void lease_cancel(struct queue *q, struct request *r);
+
+/* e is gone: its requests go back in line. */
+void lease_engine_lost(struct queue *q, struct engine *e, const char *why);
+/* Once a heartbeat: engines that are silent, requests that engines do not let go, requests that fit no engine. */
+void lease_tick(struct queue *q);
+
+#endif

@@ -1,0 +1,82 @@
+#include "queue/order.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/alloc.h"
+
+TAILQ_HEAD(line, request);
+
+struct order {
+    struct line line;
+    unsigned int length;
+};
+
+struct order *order_create(void)
+{
+    struct order *o = k3_zalloc(sizeof *o);
+
+    TAILQ_INIT(&o->line);
+    return o;
+}
+
+void order_destroy(struct order *o)
+{
+    int saved = errno;
+
+    free(o);
+    errno = saved;
+}
+
+void order_push(struct order *o, struct request *r)
+{
+    struct request *ahead = TAILQ_LAST(&o->line, line);
+
+    while (ahead && ahead->number > r->number)
+        ahead = TAILQ_PREV(ahead, line, line);
+    if (ahead)
+        TAILQ_INSERT_AFTER(&o->line, ahead, r, line);
+    else
+        TAILQ_INSERT_HEAD(&o->line, r, line);
+    o->length++;
+}
+
+void order_remove(struct order *o, struct request *r)
+{
+    TAILQ_REMOVE(&o->line, r, line);
+    o->length--;
+}
+
+struct request *order_next(const struct order *o, const struct order_limits *limits)
+{
+    struct request *r;
+
+    TAILQ_FOREACH(r, &o->line, line)
+    if (request_context(r) <= limits->context)
+        break;
+    return r;
+}
+
+struct request *order_after(const struct order *o, const struct request *r)
+{
+    return r ? TAILQ_NEXT(r, line) : TAILQ_FIRST(&o->line);
+}
+
+unsigned int order_length(const struct order *o)
+{
+    return o->length;
+}
+
+unsigned int order_place(const struct order *o, const struct request *r)
+{
+    const struct request *other;
+    unsigned int place = 0;
+
+    TAILQ_FOREACH(other, &o->line, line)
+    {
+        place++;
+        if (other == r)
+            break;
+    }
+    return place;
+}

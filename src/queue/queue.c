@@ -1,0 +1,426 @@
+#include "queue/queue.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <sodium.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "queue/lease.h"
+
+int refuse(struct refusal *no, enum exit_code code, const char *fmt, ...)
+{
+    va_list ap;
+
+    no->code = code;
+    va_start(ap, fmt);
+    vsnprintf(no->err.text, sizeof no->err.text, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+struct queue *queue_create(void *socket, const struct queue_options *options, double now)
+{
+    struct queue *q = k3_zalloc(sizeof *q);
+
+    q->options = *options;
+    q->now = q->started = q->ticked = now;
+    q->socket = socket;
+    q->table = table_create();
+    q->order = order_create();
+    q->store = store_create();
+    q->engines = engines_create(options->engine_timeout_sec);
+    q->stream = stream_create(socket, options->max_output);
+    TAILQ_INIT(&q->fresh);
+    TAILQ_INIT(&q->committing);
+    TAILQ_INIT(&q->kept);
+    TAILQ_INIT(&q->past);
+    return q;
+}
+
+void queue_destroy(struct queue *q)
+{
+    int saved = errno;
+    struct request *r = NULL;
+
+    if (!q)
+        return;
+    while ((r = table_after(q->table, r))) {
+        stream_forget(q->stream, r);
+        if (r->engine)
+            engine_release(r->engine, r);
+    }
+    stream_destroy(q->stream);
+    engines_destroy(q->engines);
+    store_destroy(q->store);
+    order_destroy(q->order);
+    table_destroy(q->table);
+    free(q);
+    errno = saved;
+}
+
+void queue_record(struct queue *q, enum store_record record, const struct request *r)
+{
+    if (!q->recording) {
+        store_begin(q->store);
+        q->recording = true;
+    }
+    store_put(q->store, record, r);
+}
+
+/* --- what users ask */
+
+static int check_limits(struct queue *q, const struct user *u, const struct message_ask *ask, struct refusal *no)
+{
+    size_t bytes = ask->req.len + ask->tok.n * sizeof *ask->tok.v;
+    uint64_t context = (uint64_t)ask->tok.n + (ask->max ? ask->max : 1), most = 0;
+    bool all_serve = engines_count(q->engines) > 0;
+
+    no->retry_sec = 30;
+    if (q->live >= q->options.max_queued)
+        return refuse(no, EXIT_CODE_QUOTA, "the queue is full: %u requests (k3queued.max_queued)",
+                      q->options.max_queued);
+    if (u->live >= q->options.max_queued_per_user)
+        return refuse(no, EXIT_CODE_QUOTA, "%s has %u requests in the queue (k3queued.max_queued_per_user)", u->name,
+                      u->live);
+    if (bytes > QUEUE_PROMPT_BYTES - q->prompt_bytes)
+        return refuse(no, EXIT_CODE_QUOTA, "the queue is full: its prompts fill %zu MiB", QUEUE_PROMPT_BYTES >> 20);
+
+    no->retry_sec = 0;
+    if (context > ANSWER_TOKENS)
+        return refuse(no, EXIT_CODE_USAGE, "prompt and answer are %" PRIu64 " tokens, the most is %d", context,
+                      ANSWER_TOKENS);
+    for (struct engine *e = NULL; (e = engines_after(q->engines, e));) {
+        all_serve &= e->state == ENGINE_SERVING;
+        most = e->context > most ? e->context : most;
+    }
+    if (all_serve && context > most)
+        return refuse(no, EXIT_CODE_USAGE,
+                      "prompt and answer are %" PRIu64 " tokens, the engine's longest context is %" PRIu64, context,
+                      most);
+    return 0;
+}
+
+static void answer_accepted(struct queue *q, struct request *r)
+{
+    struct message m = message_of(WIRE_ACCEPTED, &r->id);
+
+    m.accepted.place = r->place;
+    m.accepted.reason = (char *)r->reason;
+    stream_answer(q->stream, &r->asker, r->asker_version, &m);
+}
+
+/* The first token again for whoever sent the request again: he has seen nothing. */
+static void watch_from_start(struct queue *q, struct request *r)
+{
+    struct refusal no = {0};
+    struct caller c = {.peer = &r->asker, .version = r->asker_version, .uid = r->user->uid};
+
+    if (r->ask.watch && queue_attach(q, &c, r, 0, &no) < 0)
+        log_info("req %s is not watched: %s", r->id_text, no.err.text);
+}
+
+static void answer_done(struct queue *q, struct request *r)
+{
+    struct message m = message_of(WIRE_DONE, &r->id);
+
+    m.done = r->done;
+    stream_answer(q->stream, &r->asker, r->asker_version, &m);
+}
+
+static int submit_again(struct queue *q, const struct caller *c, struct request *r, struct refusal *no)
+{
+    if (r->user->uid != c->uid)
+        return refuse(no, EXIT_CODE_DENIED, "the id is another user's request");
+    r->asker = *c->peer;
+    r->asker_version = c->version;
+    if (!r->stored)
+        return 0; /* answered by the commit */
+    queue_update_places(q);
+    answer_accepted(q, r);
+    if (r->answer)
+        watch_from_start(q, r);
+    else
+        answer_done(q, r);
+    return 0;
+}
+
+int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id, struct message_submit *submit,
+                 struct refusal *no)
+{
+    struct request *r = table_find(q->table, id);
+    struct user *u = table_user(q->table, c->uid);
+
+    if (k3_id_is_none(id))
+        return refuse(no, EXIT_CODE_USAGE, "a request needs an id");
+    if (r)
+        return submit_again(q, c, r, no);
+    if (check_limits(q, u, &submit->ask, no) < 0)
+        return -1;
+
+    r = request_create(id, submit, u);
+    if (!r->ask.ask.sd) {
+        randombytes_buf(&r->ask.ask.seed, sizeof r->ask.ask.seed);
+        r->ask.ask.sd = true;
+    }
+    r->asker = *c->peer;
+    r->asker_version = c->version;
+    r->arrived = q->now;
+    r->submit_time = clock_wall();
+    u->live++;
+    q->prompt_bytes += request_prompt_bytes(r);
+    q->live++;
+    table_add(q->table, r);
+    queue_record(q, STORE_REQUEST, r);
+    TAILQ_INSERT_TAIL(&q->fresh, r, phase);
+    return 0;
+}
+
+int queue_attach(struct queue *q, const struct caller *c, struct request *r, uint64_t token, struct refusal *no)
+{
+    if (!r->stored)
+        return refuse(no, EXIT_CODE_FAILED, "the request is not accepted yet");
+    if (!r->answer)
+        return refuse(no, EXIT_CODE_FAILED, "the answer was delivered or not fetched in time, and is erased");
+    if (token > r->tokens)
+        return refuse(no, EXIT_CODE_USAGE, "the answer has %zu tokens, not %" PRIu64, r->tokens, token);
+    if (stream_attach(q->stream, r, c->peer, c->version, token, &no->err) < 0) {
+        no->code = EXIT_CODE_FAILED;
+        no->retry_sec = 10;
+        return -1;
+    }
+    stream_push(q->stream, r);
+    return 0;
+}
+
+int queue_cancel(struct queue *q, struct request *r, struct refusal *no)
+{
+    switch (request_state(r)) {
+    case REQUEST_RUNNING:
+        request_move(r, EVENT_CANCEL);
+        lease_cancel(q, r);
+        stream_state(q->stream, r);
+        return 0;
+    case REQUEST_QUEUED:
+        if (r->stored)
+            order_remove(q->order, r);
+        request_move(r, EVENT_CANCEL);
+        queue_finish(q, r, DONE_CANCELLED, NULL);
+        return 0;
+    case REQUEST_ENDING:
+    case REQUEST_CANCELLED:
+        return 0;
+    default:
+        return refuse(no, EXIT_CODE_FAILED, "the request is %s already", request_state_name(request_state(r)));
+    }
+}
+
+/* --- the line */
+
+void queue_update_places(struct queue *q)
+{
+    bool serving = false, loading = false, room = false;
+    unsigned int place = 0;
+
+    for (struct engine *e = NULL; (e = engines_after(q->engines, e));) {
+        serving |= e->state == ENGINE_SERVING;
+        loading |= e->state == ENGINE_LOADING;
+        room |= engine_has_room(e);
+    }
+    for (struct request *r = NULL; (r = order_after(q->order, r));) {
+        r->place = ++place;
+        if (r->engine_lost)
+            r->reason = "EngineLost";
+        else if (!serving)
+            r->reason = loading ? "EngineStarting" : "NoEngine";
+        else if (place > 1)
+            r->reason = "Priority";
+        else
+            r->reason = room ? "None" : "EngineBusy";
+    }
+}
+
+/* Those who watch are told where they stand. */
+static void tell_places(struct queue *q)
+{
+    queue_update_places(q);
+    for (struct request *r = NULL; (r = order_after(q->order, r));)
+        if (stream_watched(r) && (r->place != r->place_told || r->reason != r->reason_told)) {
+            r->place_told = r->place;
+            r->reason_told = r->reason;
+            stream_state(q->stream, r);
+        }
+}
+
+/* --- the end of a request, and after */
+
+void queue_finish(struct queue *q, struct request *r, enum done_why why, const char *msg)
+{
+    r->done.why = why;
+    r->done.msg = msg && *msg ? k3_strdup(msg) : NULL;
+    r->done.ctok = (uint32_t)r->tokens;
+    r->done.wait_s = (r->started > 0 ? r->started : q->now) - r->arrived;
+    r->finished = q->now;
+    r->place = 0;
+    r->reason = "None";
+    q->prompt_bytes -= request_prompt_bytes(r);
+    request_erase_prompt(r);
+    r->user->live--;
+    q->live--;
+    q->stats.ended[why]++;
+    log_info("req %s %s (%s): %u prompt and %u answer tokens, %.3f s waiting, %.3f s in all", r->id_text,
+             request_state_name(request_state(r)), done_why_name(why), r->done.ptok, r->done.ctok, r->done.wait_s,
+             q->now - r->arrived);
+    if (r->stored) {
+        TAILQ_INSERT_TAIL(&q->kept, r, phase);
+        queue_record(q, STORE_DONE, r);
+    }
+    stream_push(q->stream, r);
+}
+
+/* Prompt and answer are gone; the row stays in the listing until newer ones push it out. */
+static void erase(struct queue *q, struct request *r)
+{
+    stream_forget(q->stream, r);
+    request_erase_answer(r);
+    queue_record(q, STORE_DELETE, r);
+    TAILQ_REMOVE(&q->kept, r, phase);
+    TAILQ_INSERT_TAIL(&q->past, r, phase);
+    if (++q->past_n <= QUEUE_ROWS)
+        return;
+    r = TAILQ_FIRST(&q->past);
+    TAILQ_REMOVE(&q->past, r, phase);
+    q->past_n--;
+    table_remove(q->table, r);
+    request_destroy(r);
+}
+
+/* Answers go when their owner has them and nobody else is reading, when their time is over, and the oldest when they
+ * are too many or fill too much memory. */
+static void erase_old(struct queue *q)
+{
+    struct request *r, *newer;
+    size_t bytes = 0;
+    unsigned int n = 0;
+
+    for (r = TAILQ_LAST(&q->kept, queue_requests); r; r = newer) {
+        newer = TAILQ_PREV(r, queue_requests, phase);
+        bytes += answer_bytes(r->answer);
+        n++;
+        if (r->delivered && !stream_watched(r)) {
+            erase(q, r);
+        } else if (q->now - r->finished > q->options.keep_answer_sec) {
+            log_info("req %s erased: not fetched in %.0f s", r->id_text, q->options.keep_answer_sec);
+            erase(q, r);
+        } else if (bytes > QUEUE_KEPT_BYTES || n > q->options.max_queued) {
+            log_warning("req %s erased before its time: %u answers of %zu MiB are waiting", r->id_text, n, bytes >> 20);
+            erase(q, r);
+        }
+    }
+}
+
+int queue_acknowledge(struct queue *q, struct request *r, struct refusal *no)
+{
+    if (!request_is_final(r))
+        return refuse(no, EXIT_CODE_FAILED, "the request is %s: there is more to come",
+                      request_state_name(request_state(r)));
+    r->delivered = true;
+    if (r->answer && r->stored && !stream_watched(r))
+        erase(q, r);
+    return 0;
+}
+
+/* --- the store */
+
+static void store_failed(struct queue *q, struct request *r, const struct k3_error *failed)
+{
+    struct message m = message_of(WIRE_REFUSED, &r->id);
+
+    m.refused.code = EXIT_CODE_FAILED;
+    m.refused.msg = (char *)failed->text;
+    m.refused.retry = 30;
+    stream_answer(q->stream, &r->asker, r->asker_version, &m);
+    if (!request_is_final(r)) {
+        request_move(r, EVENT_FAILED);
+        queue_finish(q, r, DONE_FAILED, failed->text);
+    }
+    table_remove(q->table, r);
+    request_destroy(r);
+}
+
+/* Now the store has them: they are accepted. */
+static void committed(void *arg, const struct k3_error *failed)
+{
+    struct queue *q = arg;
+    struct request *r;
+    struct queue_requests batch = TAILQ_HEAD_INITIALIZER(batch);
+
+    if (failed)
+        log_err("%s", failed->text);
+    TAILQ_FOREACH(r, &q->committing, phase)
+    if (!failed && !request_is_final(r))
+        order_push(q->order, r);
+    queue_update_places(q);
+    TAILQ_CONCAT(&batch, &q->committing, phase);
+    while ((r = TAILQ_FIRST(&batch))) {
+        TAILQ_REMOVE(&batch, r, phase);
+        if (failed) {
+            store_failed(q, r, failed);
+            continue;
+        }
+        r->stored = true;
+        q->stats.accepted++;
+        log_info("req %s accepted from %s: %zu bytes, place %u", r->id_text, r->user->name, request_prompt_bytes(r),
+                 r->place);
+        answer_accepted(q, r);
+        if (request_is_final(r)) { /* cancelled meanwhile */
+            TAILQ_INSERT_TAIL(&q->kept, r, phase);
+            queue_record(q, STORE_DONE, r);
+        }
+        watch_from_start(q, r);
+    }
+}
+
+bool queue_turn(struct queue *q)
+{
+    bool committing = store_poll(q->store, q->now), stuck;
+
+    if (q->recording && !committing) {
+        q->recording = false;
+        TAILQ_CONCAT(&q->committing, &q->fresh, phase);
+        store_commit(q->store, q->now, committed, q);
+        committing = store_poll(q->store, q->now);
+    }
+    lease_deal(q);
+    stuck = stream_retry(q->stream);
+    return committing || stuck || q->recording;
+}
+
+void queue_tick(struct queue *q)
+{
+    lease_tick(q);
+    erase_old(q);
+    tell_places(q);
+}
+
+void queue_end(struct queue *q)
+{
+    struct message m;
+
+    for (struct request *r = NULL; (r = table_after(q->table, r));) {
+        if (request_is_final(r))
+            continue;
+        if (r->engine)
+            lease_cancel(q, r);
+        m = message_of(WIRE_REFUSED, &r->id);
+        m.refused.code = EXIT_CODE_FAILED;
+        m.refused.msg = (char *)"k3queued was stopped; its queue is kept in memory, so this request is gone";
+        stream_tell(q->stream, r, &m);
+    }
+    stats_log(&q->stats, q->now - q->started);
+}

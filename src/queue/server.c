@@ -1,0 +1,521 @@
+#include "config.h"
+
+#include "queue/server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "queue/lease.h"
+#include "wire/auth.h"
+#include "wire/frame.h"
+
+enum {
+    TURN_FRAMES = 200,  /* taken off the socket before other things have their turn */
+    REFUSALS = 20,      /* log lines about refusals in a heartbeat */
+    FAREWELL_MSEC = 500 /* for the last messages, when the daemon ends */
+};
+static const double soon_sec = 0.01; /* until somebody whose line was full is tried again */
+
+struct server {
+    struct loop *loop;
+    struct loop_source *source;
+    struct loop_timer *tick, *soon;
+    void *socket;
+    struct auth *auth;
+    struct queue *queue;
+    uid_t service_uid;
+    unsigned int refusals;        /* in this heartbeat: more than REFUSALS are counted and not logged */
+    struct k3_error last_refused; /* of frames that were no messages, in this heartbeat ... */
+    unsigned int bad_frames;      /* ... so many */
+};
+
+/* --- users */
+
+static void answer(struct server *s, const struct caller *c, struct message *m)
+{
+    stream_answer(s->queue->stream, c->peer, c->version, m);
+}
+
+static void answer_ok(struct server *s, const struct caller *c, const struct k3_id *id)
+{
+    struct message m = message_of(WIRE_OK, id);
+
+    answer(s, c, &m);
+}
+
+static int serve_submit(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    return queue_submit(s->queue, c, &m->head.id, &m->submit, no);
+}
+
+static int serve_attach(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    return queue_attach(s->queue, c, c->request, m->attach.off, no);
+}
+
+static int serve_cancel(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    if (queue_cancel(s->queue, c->request, no) < 0)
+        return -1;
+    log_info("req %s cancelled by uid %u", c->request->id_text, c->uid);
+    answer_ok(s, c, &m->head.id);
+    return 0;
+}
+
+static int serve_ack(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    if (queue_acknowledge(s->queue, c->request, no) < 0)
+        return -1;
+    answer_ok(s, c, &m->head.id);
+    return 0;
+}
+
+static struct message_listing_row listing_row(const struct request *r)
+{
+    return (struct message_listing_row){
+        .id = r->id,
+        .user = r->user->name,
+        .name = r->ask.name,
+        .state = request_state(r),
+        .reason = (char *)r->reason,
+        .place = r->place,
+        .job = r->engine ? r->engine->job : 0,
+        .ptok = r->done.ptok ? r->done.ptok : (uint32_t)r->ask.ask.tok.n,
+        .ctok = (uint32_t)r->tokens,
+        .max = r->ask.ask.max,
+        .submit_t = r->submit_time,
+        .start_t = r->start_time,
+    };
+}
+
+/* All users see all rows; no row holds prompt or answer. */
+static bool is_listed(const struct request *r, const struct caller *c, const struct message_list *list)
+{
+    if (!r->stored || (list->me && r->user->uid != c->uid))
+        return false;
+    return list->id ? k3_id_has_prefix(&r->id, list->id) : !request_is_final(r);
+}
+
+static int serve_list(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    struct message listing = message_of(WIRE_LISTING, &m->head.id);
+    struct message_listing_row *rows;
+
+    if (m->list.id && !k3_id_is_prefix(m->list.id))
+        return refuse(no, EXIT_CODE_USAGE, "\"%.40s\" is not the beginning of an id", m->list.id);
+    rows = k3_calloc(MESSAGE_ROWS, sizeof *rows);
+    listing.listing.rows.v = rows;
+    queue_update_places(s->queue);
+    for (struct request *r = NULL; (r = table_after(s->queue->table, r));) {
+        if (!is_listed(r, c, &m->list))
+            continue;
+        if (listing.listing.rows.n == MESSAGE_ROWS) {
+            listing.listing.more = true;
+            answer(s, c, &listing);
+            listing.listing.more = false;
+            listing.listing.rows.n = 0;
+        }
+        rows[listing.listing.rows.n++] = listing_row(r);
+    }
+    answer(s, c, &listing);
+    free(rows);
+    return 0;
+}
+
+static struct message_engine engine_row(const struct engine *e)
+{
+    return (struct message_engine){
+        .job = e->job,
+        .node = e->node,
+        .state = e->state,
+        .model = e->model,
+        .ranks = e->ranks,
+        .layout = e->layout,
+        .slots = e->slots,
+        .used = e->leased,
+        .rate = e->rate,
+        .since = e->since,
+        .ld = e->loaded,
+        .lt = e->total,
+    };
+}
+
+static int serve_info(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    struct message info = message_of(WIRE_INFO_REPLY, &m->head.id);
+    struct message_engine rows[ENGINES_MOST];
+    struct queue *q = s->queue;
+    size_t n = 0;
+
+    (void)no;
+    for (struct engine *e = NULL; (e = engines_after(q->engines, e));) {
+        rows[n++] = engine_row(e);
+        if (!info.info_reply.model || e->state == ENGINE_SERVING)
+            info.info_reply.model = e->model;
+    }
+    info.info_reply.ver = (char *)PACKAGE_VERSION;
+    info.info_reply.up_s = q->now - q->started;
+    info.info_reply.queued = order_length(q->order);
+    info.info_reply.running = q->running;
+    info.info_reply.engines.v = rows;
+    info.info_reply.engines.n = n;
+    answer(s, c, &info);
+    return 0;
+}
+
+/* --- engines */
+
+static void welcome(struct server *s, const struct caller *c)
+{
+    struct message m = message_of(WIRE_ENGINE_WELCOME, NULL);
+
+    m.engine_welcome.ver = c->version;
+    m.engine_welcome.hb = s->queue->options.heartbeat_sec;
+    answer(s, c, &m);
+}
+
+/* What the engine holds from an earlier life of the daemon or of its connection and is not its any more, it may drop.
+ */
+static void drop_strangers(struct server *s, const struct caller *c, const struct engine *e,
+                           const struct message_engine_hello *hello)
+{
+    for (size_t i = 0; i < hello->held.n; i++) {
+        const struct k3_id *id = &hello->held.v[i].id;
+        const struct request *r = table_find(s->queue->table, id);
+        struct message m = message_of(WIRE_ENGINE_CANCEL, id);
+
+        if (!r || r->engine != e)
+            answer(s, c, &m);
+    }
+}
+
+static int serve_hello(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    struct message_engine_hello *hello = &m->engine_hello;
+    struct engine *e = engines_by_job(s->queue->engines, hello->job);
+
+    if (hello->vmin > WIRE_VERSION || hello->vmax < WIRE_VERSION_OLDEST)
+        return refuse(no, EXIT_CODE_FAILED, "the engine speaks protocol %u to %u, this daemon %d to %d", hello->vmin,
+                      hello->vmax, WIRE_VERSION_OLDEST, WIRE_VERSION);
+    if (c->engine && c->engine != e)
+        return refuse(no, EXIT_CODE_USAGE, "this connection is job %u already", c->engine->job);
+    if (e && e->incarnation != hello->inc) {
+        lease_engine_lost(s->queue, e, "its job started it again");
+        e = NULL;
+    }
+    if (!e && engines_count(s->queue->engines) == ENGINES_MOST)
+        return refuse(no, EXIT_CODE_QUOTA, "%d engines are registered, which is the most", ENGINES_MOST);
+    if (!e)
+        e = engines_add(s->queue->engines, c->peer, c->version, hello, s->queue->now);
+    e->peer = *c->peer; /* the same incarnation may come by a new connection */
+    e->version = c->version;
+    e->heard = s->queue->now;
+    welcome(s, c);
+    drop_strangers(s, c, e, hello);
+    return 0;
+}
+
+static int serve_load(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)s;
+    (void)no;
+    engine_load(c->engine, &m->engine_load);
+    return 0;
+}
+
+static int serve_ready(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)s;
+    (void)no;
+    engine_ready(c->engine, &m->engine_ready);
+    return 0;
+}
+
+static int serve_credit(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)s;
+    (void)no;
+    engine_credit(c->engine, m->credit.n);
+    return 0;
+}
+
+static int serve_heartbeat(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)s;
+    (void)no;
+    c->engine->rate = m->heartbeat.rate;
+    return 0;
+}
+
+static int serve_delta(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)no;
+    lease_delta(s->queue, c->engine, &m->head.id, &m->delta);
+    return 0;
+}
+
+static int serve_done(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)no;
+    lease_done(s->queue, c->engine, &m->head.id, &m->done);
+    return 0;
+}
+
+static int serve_returned(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)no;
+    lease_returned(s->queue, c->engine, &m->head.id);
+    return 0;
+}
+
+static int serve_bye(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)no;
+    lease_engine_lost(s->queue, c->engine, m->engine_bye.msg ? m->engine_bye.msg : "it said goodbye");
+    return 0;
+}
+
+static int serve_lost(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    struct engine *e = engines_by_job(s->queue->engines, m->engine_lost.job);
+
+    (void)no;
+    if (e)
+        lease_engine_lost(s->queue, e, m->engine_lost.msg ? m->engine_lost.msg : "its job reports it lost");
+    answer_ok(s, c, &m->head.id);
+    return 0;
+}
+
+/* --- dispatch */
+
+enum who {
+    WHO_USER,     /* anybody with a credential */
+    WHO_OWNER,    /* whose credential is the request's owner's */
+    WHO_OPERATOR, /* or root's, or the service user's */
+    WHO_SERVICE,  /* with the service user's or root's credential */
+    WHO_ENGINE    /* a connection that said HELLO with such a credential; none needed any more */
+};
+
+static const struct service {
+    enum message_type type;
+    enum who who;
+    int (*serve)(struct server *s, const struct caller *c, struct message *m, struct refusal *no);
+} services[] = {
+    {WIRE_SUBMIT, WHO_USER, serve_submit},
+    {WIRE_ATTACH, WHO_OPERATOR, serve_attach},
+    {WIRE_CANCEL, WHO_OPERATOR, serve_cancel},
+    {WIRE_LIST, WHO_USER, serve_list},
+    {WIRE_INFO, WHO_USER, serve_info},
+    {WIRE_ACK, WHO_OWNER, serve_ack},
+    {WIRE_ENGINE_HELLO, WHO_SERVICE, serve_hello},
+    {WIRE_ENGINE_LOST, WHO_SERVICE, serve_lost},
+    {WIRE_ENGINE_LOAD, WHO_ENGINE, serve_load},
+    {WIRE_ENGINE_READY, WHO_ENGINE, serve_ready},
+    {WIRE_CREDIT, WHO_ENGINE, serve_credit},
+    {WIRE_HEARTBEAT, WHO_ENGINE, serve_heartbeat},
+    {WIRE_DELTA, WHO_ENGINE, serve_delta},
+    {WIRE_DONE, WHO_ENGINE, serve_done},
+    {WIRE_RETURNED, WHO_ENGINE, serve_returned},
+    {WIRE_ENGINE_BYE, WHO_ENGINE, serve_bye},
+};
+
+static const struct service *find_service(uint16_t type)
+{
+    for (size_t i = 0; i < sizeof services / sizeof *services; i++)
+        if (services[i].type == type)
+            return &services[i];
+    return NULL;
+}
+
+static bool is_operator(const struct server *s, uid_t uid)
+{
+    return uid == 0 || uid == s->service_uid;
+}
+
+/* Fill in who speaks, as far as this service has to know. */
+static int admit(struct server *s, const struct frame *f, enum who who, struct caller *c, struct refusal *no)
+{
+    gid_t gid;
+
+    c->engine = engines_by_peer(s->queue->engines, &f->from);
+    if (who == WHO_ENGINE) {
+        if (!c->engine)
+            return refuse(no, EXIT_CODE_DENIED, "this connection is no registered engine's: it says HELLO first");
+        c->engine->heard = s->queue->now;
+        return 0;
+    }
+    if (frame_verify(f, s->auth, &c->uid, &gid, &no->err) < 0) {
+        no->code = errno == EAGAIN ? EXIT_CODE_FAILED : EXIT_CODE_DENIED;
+        return -1;
+    }
+    if (who == WHO_USER)
+        return 0;
+    if (who == WHO_SERVICE)
+        return is_operator(s, c->uid)
+                   ? 0
+                   : refuse(no, EXIT_CODE_DENIED, "uid %u may not speak for engines (k3queued.user)", c->uid);
+    if (!(c->request = table_find(s->queue->table, &f->head.id)))
+        return refuse(no, EXIT_CODE_FAILED, "no such request");
+    if (c->uid != c->request->user->uid && !(who == WHO_OPERATOR && is_operator(s, c->uid)))
+        return refuse(no, EXIT_CODE_DENIED, "the request is another user's");
+    return 0;
+}
+
+static int serve(struct server *s, const struct frame *f, struct caller *c, struct refusal *no)
+{
+    const struct service *service = find_service(f->head.type);
+    struct message m;
+    int rc;
+
+    if (!service)
+        return refuse(no, EXIT_CODE_USAGE, "%s is not for the daemon", message_type_name(f->head.type));
+    if (admit(s, f, service->who, c, no) < 0)
+        return -1;
+    if (frame_decode(f, &m, &no->err) < 0) {
+        no->code = EXIT_CODE_USAGE;
+        return -1;
+    }
+    rc = service->serve(s, c, &m, no);
+    message_clear(&m);
+    return rc;
+}
+
+static void answer_refused(struct server *s, const struct caller *c, const struct k3_id *id, const struct refusal *no)
+{
+    struct message m = message_of(WIRE_REFUSED, id);
+
+    m.refused.code = no->code;
+    m.refused.msg = (char *)no->err.text;
+    m.refused.retry = no->retry_sec;
+    answer(s, c, &m);
+}
+
+static void serve_frame(struct server *s, const struct frame *f)
+{
+    struct caller c = {.peer = &f->from, .version = f->head.version, .uid = (uid_t)-1};
+    struct refusal no = {.code = EXIT_CODE_FAILED};
+    char id[K3_ID_DIGITS + 1];
+
+    if (serve(s, f, &c, &no) == 0)
+        return;
+    s->queue->stats.refused++;
+    k3_log(s->refusals++ < REFUSALS ? LOG_INFO : LOG_DEBUG, "req %s %s from uid %d refused: %s",
+           k3_id_format(&f->head.id, id), message_type_name(f->head.type), (int)c.uid, no.err.text);
+    answer_refused(s, &c, &f->head.id, &no);
+}
+
+/* No message: nobody is answered, unless it is one of another version. */
+static void refuse_frame(struct server *s, const struct frame *f, const struct k3_error *err)
+{
+    struct caller c = {.peer = &f->from, .version = WIRE_VERSION};
+    struct refusal no = {.code = EXIT_CODE_FAILED, .err = *err};
+
+    s->queue->stats.frames_refused++;
+    s->bad_frames++;
+    s->last_refused = *err;
+    if (errno == EPROTONOSUPPORT)
+        answer_refused(s, &c, &f->head.id, &no);
+}
+
+static void on_readable(void *arg, short ready)
+{
+    struct server *s = arg;
+    struct k3_error err;
+    struct frame f;
+    int rc;
+
+    (void)ready;
+    s->queue->now = clock_monotonic();
+    for (int i = 0; i < TURN_FRAMES && (rc = frame_recv(s->socket, &f, &err)) != 0; i++) {
+        if (rc > 0) {
+            serve_frame(s, &f);
+            frame_clear(&f);
+        } else {
+            refuse_frame(s, &f, &err);
+        }
+    }
+}
+
+/* Repeats are held back. */
+static void log_refusals(struct server *s)
+{
+    if (s->refusals > REFUSALS)
+        log_warning("%u more messages were refused", s->refusals - REFUSALS);
+    if (s->bad_frames)
+        log_warning("%u frames were no messages; the last: %s", s->bad_frames, s->last_refused.text);
+    s->refusals = s->bad_frames = 0;
+}
+
+static void on_tick(void *arg)
+{
+    struct server *s = arg;
+
+    s->queue->now = clock_monotonic();
+    queue_tick(s->queue);
+    log_refusals(s);
+}
+
+/* Wakes the loop; queue_turn() does the rest. */
+static void on_soon(void *arg)
+{
+    (void)arg;
+}
+
+static void after_turn(void *arg)
+{
+    struct server *s = arg;
+
+    s->queue->now = clock_monotonic();
+    if (queue_turn(s->queue))
+        loop_timer_set(s->soon, soon_sec, 0);
+}
+
+struct server *server_create(struct loop *loop, void *zmq, const struct server_options *options, struct k3_error *err)
+{
+    struct server *s = k3_zalloc(sizeof *s);
+
+    s->loop = loop;
+    s->service_uid = options->service_uid;
+    if (!(s->auth = auth_create(options->munge_socket, err)) || !(s->socket = frame_socket(zmq, ZMQ_ROUTER, 0, err)) ||
+        frame_bind(s->socket, options->endpoint, err) < 0) {
+        server_destroy(s);
+        return NULL;
+    }
+    s->queue = queue_create(s->socket, &options->queue, clock_monotonic());
+    s->source = loop_add_socket(loop, s->socket, ZMQ_POLLIN, on_readable, s);
+    s->tick = loop_add_timer(loop, on_tick, s);
+    s->soon = loop_add_timer(loop, on_soon, s);
+    loop_timer_set(s->tick, options->queue.heartbeat_sec, options->queue.heartbeat_sec);
+    loop_after_turn(loop, after_turn, s);
+    return s;
+}
+
+void server_end(struct server *s)
+{
+    int linger = FAREWELL_MSEC;
+
+    zmq_setsockopt(s->socket, ZMQ_LINGER, &linger, sizeof linger);
+    queue_end(s->queue);
+}
+
+void server_destroy(struct server *s)
+{
+    int saved = errno;
+
+    if (!s)
+        return;
+    if (s->queue) {
+        loop_timer_remove(s->soon);
+        loop_timer_remove(s->tick);
+        loop_source_remove(s->source);
+    }
+    queue_destroy(s->queue);
+    if (s->socket)
+        zmq_close(s->socket);
+    auth_destroy(s->auth);
+    free(s);
+    errno = saved;
+}

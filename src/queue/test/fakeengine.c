@@ -1,0 +1,388 @@
+/* fakeengine - an engine that computes nothing
+ *
+ * Registers with the k3queued of k3.conf, takes batches, and answers every request with the same words: token p of an
+ * answer has id fake_token(p) and the text "wP ".  Options make it fail the ways that engines fail.  What it does is
+ * printed, one line an event. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <zmq.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/settings.h"
+#include "wire/auth.h"
+#include "wire/frame.h"
+#include "wire/message.h"
+
+enum { SLOTS = 256 };
+
+struct work {
+    bool used;
+    struct k3_id id;
+    uint32_t prompt, produced, end;
+    double next; /* when the next token is due */
+};
+
+static struct options {
+    uint32_t job, slots, context, tokens;
+    uint64_t incarnation;
+    double rate;                       /* tokens/s of each request, 0: all at once */
+    double load_sec;                   /* between HELLO and READY */
+    long die_at, mute_at, stall_at;    /* after so many tokens in all: exit, say nothing more, only heartbeats */
+    long lie_at, repeat_at, return_at; /* skip a token, send one twice, return everything and drain */
+    long short_at;                     /* end an answer with one token too few sent */
+    bool deaf;                         /* to ENGINE_CANCEL */
+} opt = {.job = 7,
+         .slots = 4,
+         .context = 4096,
+         .tokens = 16,
+         .die_at = -1,
+         .mute_at = -1,
+         .stall_at = -1,
+         .lie_at = -1,
+         .repeat_at = -1,
+         .return_at = -1,
+         .short_at = -1};
+
+static void *sock;
+static struct work works[SLOTS];
+static long total; /* tokens produced */
+static double heartbeat = 1;
+static volatile sig_atomic_t stopping;
+
+static void die(const char *what, const struct k3_error *err)
+{
+    fprintf(stderr, "fakeengine: %s: %s\n", what, err->text);
+    exit(1);
+}
+
+static void say(struct message *m, struct auth *auth)
+{
+    struct k3_error err;
+
+    if (frame_send(sock, NULL, m, auth, &err) < 0)
+        die("send", &err);
+}
+
+static void say_credit(void)
+{
+    struct message m = message_of(WIRE_CREDIT, NULL);
+
+    m.credit.n = opt.slots;
+    for (int i = 0; i < SLOTS; i++)
+        if (works[i].used && m.credit.n > 0)
+            m.credit.n--;
+    say(&m, NULL);
+}
+
+static void say_done(struct work *w, enum done_why why, const char *msg)
+{
+    struct message m = message_of(WIRE_DONE, &w->id);
+
+    m.done.why = why;
+    m.done.msg = (char *)msg;
+    m.done.ptok = w->prompt;
+    m.done.ctok = w->produced;
+    m.done.gen_s = 0.5;
+    say(&m, NULL);
+    w->used = false;
+    say_credit();
+}
+
+static uint32_t fake_token(uint32_t p)
+{
+    return (p * 7919 + 11) % 163840;
+}
+
+static void say_token(struct work *w, uint32_t p)
+{
+    struct message m = message_of(WIRE_DELTA, &w->id);
+    uint32_t id = fake_token(p);
+    char text[16];
+
+    m.delta.off = p;
+    m.delta.ch = CHANNEL_RESPONSE;
+    m.delta.ids.v = &id;
+    m.delta.ids.n = 1;
+    m.delta.txt.data = text;
+    m.delta.txt.len = (size_t)snprintf(text, sizeof text, "w%u ", p);
+    say(&m, NULL);
+}
+
+static void give_back_everything(void)
+{
+    struct message m;
+
+    for (int i = 0; i < SLOTS; i++)
+        if (works[i].used) {
+            m = message_of(WIRE_RETURNED, &works[i].id);
+            say(&m, NULL);
+            works[i].used = false;
+        }
+    opt.slots = 0;
+    puts("returned");
+}
+
+static void produce(struct work *w)
+{
+    bool last = w->produced + 1 == w->end;
+
+    if (total == opt.lie_at)
+        say_token(w, w->produced + 1);
+    else if (!(last && total >= opt.short_at && opt.short_at >= 0))
+        say_token(w, w->produced);
+    else
+        opt.short_at = -1;
+    if (total == opt.repeat_at)
+        say_token(w, w->produced);
+    w->produced++;
+    if (++total == opt.die_at) {
+        puts("dies");
+        exit(3);
+    }
+    if (last)
+        say_done(w, w->end == opt.tokens ? DONE_STOP : DONE_LENGTH, NULL);
+    if (total == opt.return_at)
+        give_back_everything();
+}
+
+static void take(const struct message_lease *l)
+{
+    struct work *w = works;
+
+    while (w < works + SLOTS && w->used)
+        w++;
+    if (w == works + SLOTS) {
+        fprintf(stderr, "fakeengine: more leases than anybody asked for\n");
+        exit(1);
+    }
+    *w = (struct work){.used = true, .id = l->id, .prompt = (uint32_t)l->ask.tok.n, .produced = (uint32_t)l->out.n};
+    w->end = l->ask.max && l->ask.max < opt.tokens ? l->ask.max : opt.tokens;
+    w->next = clock_monotonic();
+    printf("lease from %u\n", w->produced);
+    for (uint32_t p = 0; p < w->produced; p++)
+        if (l->out.v[p] != fake_token(p)) {
+            say_done(w, DONE_FAILED, "the tokens to continue from are not those of this answer");
+            return;
+        }
+    if (!l->ask.sd)
+        say_done(w, DONE_FAILED, "no seed was drawn");
+    else if (w->produced >= w->end)
+        say_done(w, DONE_STOP, NULL);
+}
+
+static void hear(const struct message *m)
+{
+    switch (m->head.type) {
+    case WIRE_ENGINE_WELCOME:
+        heartbeat = m->engine_welcome.hb;
+        puts("welcome");
+        break;
+    case WIRE_BATCH:
+        for (size_t i = 0; i < m->batch.reqs.n; i++)
+            take(&m->batch.reqs.v[i]);
+        say_credit();
+        break;
+    case WIRE_ENGINE_CANCEL:
+        puts("cancel");
+        for (int i = 0; i < SLOTS && !opt.deaf; i++)
+            if (works[i].used && k3_id_equal(&works[i].id, &m->head.id))
+                say_done(&works[i], DONE_CANCELLED, NULL);
+        break;
+    case WIRE_REFUSED:
+        printf("refused %u %s\n", m->refused.code, m->refused.msg);
+        exit(4);
+    default:
+        break;
+    }
+}
+
+static void hear_all(long wait_msec)
+{
+    zmq_pollitem_t item = {.socket = sock, .events = ZMQ_POLLIN};
+    struct k3_error err;
+    struct frame f;
+    struct message m;
+
+    zmq_poll(&item, 1, wait_msec);
+    while (frame_recv(sock, &f, &err) == 1) {
+        if (frame_decode(&f, &m, &err) < 0)
+            die("decode", &err);
+        frame_clear(&f);
+        hear(&m);
+        message_clear(&m);
+    }
+}
+
+static void work_all(double now)
+{
+    bool stalls = opt.stall_at >= 0 && total >= opt.stall_at;
+
+    for (int i = 0; i < SLOTS && !stalls; i++) {
+        int most = 100;
+
+        while (works[i].used && now >= works[i].next && most-- > 0) {
+            if (opt.rate > 0)
+                works[i].next += 1 / opt.rate;
+            produce(&works[i]);
+        }
+    }
+}
+
+static void say_hello(struct auth *auth)
+{
+    struct message m = message_of(WIRE_ENGINE_HELLO, NULL);
+
+    m.engine_hello.job = opt.job;
+    m.engine_hello.inc = opt.incarnation;
+    m.engine_hello.node = (char *)"fake";
+    m.engine_hello.model = (char *)"fake-model";
+    m.engine_hello.ranks = 2;
+    m.engine_hello.layout = (char *)"tp2";
+    m.engine_hello.vmin = WIRE_VERSION_OLDEST;
+    m.engine_hello.vmax = WIRE_VERSION;
+    say(&m, auth);
+}
+
+static void load(void)
+{
+    struct message m = message_of(WIRE_ENGINE_LOAD, NULL);
+    uint64_t all[2] = {1000, 2000}, part[2] = {0, 0};
+
+    for (int step = 1; step <= 4; step++) {
+        part[0] = all[0] * (uint64_t)step / 4;
+        part[1] = all[1] * (uint64_t)step / 4;
+        m.engine_load.ld.v = part;
+        m.engine_load.lt.v = all;
+        m.engine_load.ld.n = m.engine_load.lt.n = 2;
+        say(&m, NULL);
+        for (double end = clock_monotonic() + opt.load_sec / 4; clock_monotonic() < end;)
+            hear_all(10);
+    }
+    m = message_of(WIRE_ENGINE_READY, NULL);
+    m.engine_ready.slots = m.engine_ready.credit = opt.slots;
+    m.engine_ready.ctx = opt.context;
+    say(&m, NULL);
+    puts("serving");
+}
+
+static void on_signal(int signo)
+{
+    stopping = signo;
+}
+
+static void parse(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"job", 1, NULL, 'j'},      {"slots", 1, NULL, 's'},  {"context", 1, NULL, 'c'},   {"tokens", 1, NULL, 't'},
+        {"rate", 1, NULL, 'r'},     {"load", 1, NULL, 'l'},   {"die-at", 1, NULL, 'd'},    {"mute-at", 1, NULL, 'm'},
+        {"stall-at", 1, NULL, 'S'}, {"lie-at", 1, NULL, 'L'}, {"repeat-at", 1, NULL, 'R'}, {"return-at", 1, NULL, 'b'},
+        {"short-at", 1, NULL, 'x'}, {"deaf", 0, NULL, 'D'},   {NULL, 0, NULL, 0}};
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (c) {
+        case 'j':
+            opt.job = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 's':
+            opt.slots = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'c':
+            opt.context = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 't':
+            opt.tokens = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'r':
+            opt.rate = strtod(optarg, NULL);
+            break;
+        case 'l':
+            opt.load_sec = strtod(optarg, NULL);
+            break;
+        case 'd':
+            opt.die_at = strtol(optarg, NULL, 10);
+            break;
+        case 'm':
+            opt.mute_at = strtol(optarg, NULL, 10);
+            break;
+        case 'S':
+            opt.stall_at = strtol(optarg, NULL, 10);
+            break;
+        case 'L':
+            opt.lie_at = strtol(optarg, NULL, 10);
+            break;
+        case 'R':
+            opt.repeat_at = strtol(optarg, NULL, 10);
+            break;
+        case 'b':
+            opt.return_at = strtol(optarg, NULL, 10);
+            break;
+        case 'x':
+            opt.short_at = strtol(optarg, NULL, 10);
+            break;
+        case 'D':
+            opt.deaf = true;
+            break;
+        default:
+            fprintf(stderr, "Usage: fakeengine [--OPTION VALUE]...; its source says which\n");
+            exit(2);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings;
+    struct k3_error err;
+    struct auth *auth;
+    void *zmq = zmq_ctx_new();
+    double beat = 0;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    parse(argc, argv);
+    opt.incarnation = (uint64_t)(clock_wall() * 1e6);
+    signal(SIGTERM, on_signal);
+    if (settings_load(&settings, NULL, &err) < 0)
+        die("settings", &err);
+    if (!(auth = auth_create(settings.common.munge_socket, &err)))
+        die("munge", &err);
+    if (!(sock = frame_socket(zmq, ZMQ_DEALER, 100000, &err)) || frame_connect(sock, settings.common.socket, &err) < 0)
+        die("socket", &err);
+    say_hello(auth);
+    load();
+    while (!stopping) {
+        double now = clock_monotonic();
+
+        if (opt.mute_at >= 0 && total >= opt.mute_at) {
+            hear_all(50);
+            continue;
+        }
+        work_all(now);
+        if (now > beat) {
+            struct message m = message_of(WIRE_HEARTBEAT, NULL);
+
+            m.heartbeat.rate = opt.rate;
+            say(&m, NULL);
+            beat = now + heartbeat;
+        }
+        hear_all(2);
+    }
+    struct message m = message_of(WIRE_ENGINE_BYE, NULL);
+    m.engine_bye.msg = (char *)"told to stop";
+    say(&m, NULL);
+    hear_all(50); /* lets it go out */
+    auth_destroy(auth);
+    settings_clear(&settings);
+    zmq_close(sock);
+    zmq_ctx_term(zmq);
+    return 0;
+}
