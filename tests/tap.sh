@@ -15,6 +15,7 @@ top_srcdir=$(cd "${top_srcdir:-$(dirname "$0")/..}" && pwd)
 top_builddir=${top_builddir:-$top_srcdir}
 # Sockets live in it, so it is short whatever TMPDIR is.
 tmp=$(mktemp -d /tmp/k3t.XXXXXX) || exit 99
+chmod 755 "$tmp" # munged wants its socket to be reachable by all
 mkdir "$tmp/log"
 PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL=C
