@@ -68,13 +68,13 @@ static int is_live(const struct sequence *q)
     return sequence_state(q) != SEQUENCE_ENDED;
 }
 
-struct sequence *scheduler_find(const struct scheduler *s, const struct k3_id *id)
+struct sequence *scheduler_find(const struct scheduler *s, uint64_t lease)
 {
     for (int32_t i = 0; i < s->lanes; i++)
-        if (k3_id_equal(sequence_id(s->lane[i].q), id) && is_live(s->lane[i].q))
+        if (sequence_lease(s->lane[i].q) == lease && is_live(s->lane[i].q))
             return s->lane[i].q;
     for (int32_t i = 0; i < s->waits; i++)
-        if (k3_id_equal(sequence_id(s->waiting[i]), id) && is_live(s->waiting[i]))
+        if (sequence_lease(s->waiting[i]) == lease && is_live(s->waiting[i]))
             return s->waiting[i];
     return NULL;
 }

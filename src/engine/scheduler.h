@@ -21,8 +21,8 @@ void scheduler_destroy(struct scheduler *s);
 
 /* Takes q, whose most tokens cache_can_hold(). */
 void scheduler_add(struct scheduler *s, struct sequence *q);
-/* The sequence of this id that has not ended, or NULL.  Borrowed. */
-struct sequence *scheduler_find(const struct scheduler *s, const struct k3_id *id);
+/* The sequence of this lease that has not ended, or NULL.  Borrowed. */
+struct sequence *scheduler_find(const struct scheduler *s, uint64_t lease);
 /* End all sequences that wait for admission; or all there are. */
 void scheduler_finish_waiting(struct scheduler *s, enum sequence_end end);
 void scheduler_finish_all(struct scheduler *s, enum sequence_end end);

@@ -4,80 +4,81 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/alloc.h"
-#include "common/log.h"
+#include "common/clock.h"
+#include "common/fsm.h"
 
-enum event { EV_ADMITTED, EV_CAUGHT_UP, EV_ENDED, EVENTS };
+enum event { EV_ADMITTED, EV_CAUGHT_UP, EV_ENDED };
 
-/* Every move there is; an event that a state has no row for is a mistake in the program. */
-static const struct move {
-    enum sequence_state from;
-    enum event event;
-    enum sequence_state to;
-} moves[] = {
+static const struct fsm_move moves[] = {
     {SEQUENCE_WAITING, EV_ADMITTED, SEQUENCE_PREFILL}, {SEQUENCE_PREFILL, EV_CAUGHT_UP, SEQUENCE_DECODE},
     {SEQUENCE_WAITING, EV_ENDED, SEQUENCE_ENDED}, /* cancelled, or a continuation that was complete already */
     {SEQUENCE_PREFILL, EV_ENDED, SEQUENCE_ENDED},      {SEQUENCE_DECODE, EV_ENDED, SEQUENCE_ENDED},
 };
 
-static const char *const state_names[SEQUENCE_STATES] = {"waiting", "prefill", "decode", "ended"};
+static const struct fsm_table life = {
+    .what = "req",
+    .states = (const char *const[]){"waiting", "prefill", "decode", "ended"},
+    .events = (const char *const[]){"admitted", "caught up", "ended"},
+    .moves = moves,
+    .count = sizeof moves / sizeof *moves,
+};
 
 struct sequence {
     struct k3_id id;
-    enum sequence_state state;
-    int64_t entered_ns[SEQUENCE_STATES]; /* when each state was entered, 0: never */
-    int32_t *token;                      /* [most] */
-    int32_t prompt, count, most;         /* tokens of the prompt, known, possible */
-    int32_t position;                    /* tokens that have run */
+    char id_text[K3_ID_DIGITS + 1];
+    uint64_t lease;
+    struct sampling sampling;
+    struct output *output; /* or NULL */
+    struct fsm life;
+    double entered[SEQUENCE_STATES]; /* clock_monotonic() when each state was entered, 0: never */
+    int32_t *token;                  /* [most] */
+    int32_t prompt, count, most;     /* tokens of the prompt, known, possible */
+    int32_t position;                /* tokens that have run */
     enum sequence_end end;
     char *sentence;
 };
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 static void move(struct sequence *q, enum event event)
 {
-    char id[K3_ID_DIGITS + 1];
+    int rc = fsm_step(&q->life, q->id_text, (int)event);
 
-    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
-        if (moves[i].from != q->state || moves[i].event != event)
-            continue;
-        int64_t now = now_ns();
-        log_debug("req %s %s after %.3f s %s", k3_id_format(&q->id, id), state_names[moves[i].to],
-                  (double)(now - q->entered_ns[q->state]) * 1e-9, state_names[q->state]);
-        q->state = moves[i].to;
-        q->entered_ns[q->state] = now;
-        return;
-    }
-    assert(!"a move that the table does not have");
+    assert(rc == 0);
+    (void)rc;
+    q->entered[q->life.state] = q->life.since;
 }
 
-struct sequence *sequence_create(const struct k3_id *id, const int32_t *prompt, int32_t prompt_tokens,
-                                 const int32_t *resumed, int32_t resumed_tokens, int32_t max_tokens)
+static void end_if_complete(struct sequence *q, bool stopped)
+{
+    if (stopped)
+        sequence_finish(q, END_STOP, NULL);
+    else if (q->count == q->most)
+        sequence_finish(q, END_LENGTH, NULL);
+}
+
+struct sequence *sequence_create(const struct sequence_args *a)
 {
     struct sequence *q = k3_zalloc(sizeof *q);
+    bool stopped = false;
 
-    assert(prompt_tokens > 0 && resumed_tokens <= max_tokens);
-    q->id = *id;
-    q->state = SEQUENCE_WAITING;
-    q->entered_ns[SEQUENCE_WAITING] = now_ns();
-    q->prompt = prompt_tokens;
-    q->count = prompt_tokens + resumed_tokens;
-    q->most = prompt_tokens + max_tokens;
+    assert(a->prompt_tokens > 0 && a->resumed_tokens <= a->max_tokens);
+    q->id = a->id;
+    k3_id_format(&a->id, q->id_text);
+    q->lease = a->lease;
+    q->sampling = a->sampling;
+    q->output = a->output;
+    fsm_init(&q->life, &life, SEQUENCE_WAITING);
+    q->prompt = a->prompt_tokens;
+    q->count = a->prompt_tokens + a->resumed_tokens;
+    q->most = a->prompt_tokens + a->max_tokens;
     q->token = k3_calloc((size_t)q->most, sizeof *q->token);
-    memcpy(q->token, prompt, (size_t)prompt_tokens * sizeof *prompt);
-    if (resumed_tokens > 0)
-        memcpy(q->token + prompt_tokens, resumed, (size_t)resumed_tokens * sizeof *resumed);
-    if (q->count == q->most)
-        sequence_finish(q, END_LENGTH, NULL);
+    memcpy(q->token, a->prompt, (size_t)a->prompt_tokens * sizeof *a->prompt);
+    for (int32_t i = 0; i < a->resumed_tokens; i++) {
+        q->token[q->prompt + i] = a->resumed[i];
+        stopped = q->output && output_token(q->output, a->resumed[i], NULL, NULL);
+    }
+    end_if_complete(q, stopped);
     return q;
 }
 
@@ -87,6 +88,7 @@ void sequence_destroy(struct sequence *q)
         return;
 
     int saved = errno;
+    output_destroy(q->output);
     free(q->token);
     free(q->sentence);
     free(q);
@@ -98,9 +100,19 @@ const struct k3_id *sequence_id(const struct sequence *q)
     return &q->id;
 }
 
+uint64_t sequence_lease(const struct sequence *q)
+{
+    return q->lease;
+}
+
+const struct sampling *sequence_sampling(const struct sequence *q)
+{
+    return &q->sampling;
+}
+
 enum sequence_state sequence_state(const struct sequence *q)
 {
-    return q->state;
+    return (enum sequence_state)q->life.state;
 }
 
 int32_t sequence_prompt_tokens(const struct sequence *q)
@@ -138,30 +150,35 @@ void sequence_ran(struct sequence *q, int32_t n)
 {
     assert(n > 0 && n <= q->count - q->position);
     q->position += n;
-    if (q->state == SEQUENCE_PREFILL && q->position == q->count)
+    if (q->life.state == SEQUENCE_PREFILL && q->position == q->count)
         move(q, EV_CAUGHT_UP);
 }
 
-void sequence_append(struct sequence *q, int32_t token)
+void sequence_append(struct sequence *q, int32_t token, output_emit *emit, void *arg)
 {
-    assert(q->state == SEQUENCE_DECODE && q->position == q->count && q->count < q->most);
+    assert(q->life.state == SEQUENCE_DECODE && q->position == q->count && q->count < q->most);
     q->token[q->count++] = token;
-    if (q->count == q->most)
-        sequence_finish(q, END_LENGTH, NULL);
+    end_if_complete(q, q->output && output_token(q->output, token, emit, arg));
 }
 
 void sequence_finish(struct sequence *q, enum sequence_end end, const char *sentence)
 {
-    if (q->state == SEQUENCE_ENDED)
+    if (q->life.state == SEQUENCE_ENDED)
         return;
     move(q, EV_ENDED);
     q->end = end;
     q->sentence = sentence ? k3_strdup(sentence) : NULL;
 }
 
+void sequence_flush(struct sequence *q, output_emit *emit, void *arg)
+{
+    if (q->output)
+        output_finish(q->output, emit, arg);
+}
+
 enum sequence_end sequence_end(const struct sequence *q)
 {
-    assert(q->state == SEQUENCE_ENDED);
+    assert(q->life.state == SEQUENCE_ENDED);
     return q->end;
 }
 
@@ -173,9 +190,9 @@ const char *sequence_sentence(const struct sequence *q)
 /* Seconds from entering one state to entering another, the end standing for a state that was never entered. */
 static double between(const struct sequence *q, enum sequence_state from, enum sequence_state to)
 {
-    int64_t end = q->entered_ns[to] ? q->entered_ns[to] : q->entered_ns[SEQUENCE_ENDED];
+    double end = q->entered[to] > 0 ? q->entered[to] : q->entered[SEQUENCE_ENDED];
 
-    return q->entered_ns[from] ? (double)(end - q->entered_ns[from]) * 1e-9 : 0;
+    return q->entered[from] > 0 ? end - q->entered[from] : 0;
 }
 
 double sequence_prefill_s(const struct sequence *q)

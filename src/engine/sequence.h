@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "engine/output.h"
+#include "engine/sampler.h"
 #include "wire/id.h"
 
 struct sequence;
@@ -24,12 +26,24 @@ enum sequence_end {
     END_DROPPED    /* the daemon knows nothing of it any more: say nothing */
 };
 
-/* Copies.  resumed: the answer's tokens of an earlier lease, which count towards max_tokens. */
-struct sequence *sequence_create(const struct k3_id *id, const int32_t *prompt, int32_t prompt_tokens,
-                                 const int32_t *resumed, int32_t resumed_tokens, int32_t max_tokens);
+struct sequence_args {
+    struct k3_id id;
+    uint64_t lease;         /* tells this run of the request from an earlier one on the same engine */
+    const int32_t *prompt;  /* copied */
+    const int32_t *resumed; /* copied: the answer's tokens of an earlier lease, which count towards max_tokens */
+    int32_t prompt_tokens, resumed_tokens;
+    int32_t max_tokens; /* of the answer; at least resumed_tokens */
+    struct sampling sampling;
+    struct output *output; /* taken; NULL: tokens are all that is wanted */
+};
+
+/* A continuation that was complete already has ended when it comes back. */
+struct sequence *sequence_create(const struct sequence_args *a);
 void sequence_destroy(struct sequence *q);
 
 const struct k3_id *sequence_id(const struct sequence *q);
+uint64_t sequence_lease(const struct sequence *q);
+const struct sampling *sequence_sampling(const struct sequence *q);
 enum sequence_state sequence_state(const struct sequence *q);
 int32_t sequence_prompt_tokens(const struct sequence *q);
 int32_t sequence_answer_tokens(const struct sequence *q);
@@ -42,12 +56,15 @@ const int32_t *sequence_pending(const struct sequence *q, int32_t *count);
 int64_t sequence_position(const struct sequence *q);
 /* The next n pending tokens have run. */
 void sequence_ran(struct sequence *q, int32_t n);
-/* One more token of the answer.  Ends the sequence (END_LENGTH) when it is the last that was asked for. */
-void sequence_append(struct sequence *q, int32_t token);
+/* One more token of the answer, with its deltas.  Ends the sequence when the token says so (END_STOP) or is the last
+ * that was asked for (END_LENGTH). */
+void sequence_append(struct sequence *q, int32_t token, output_emit *emit, void *arg);
 /* The first end counts; sentence (copied) may be NULL. */
 void sequence_finish(struct sequence *q, enum sequence_end end, const char *sentence);
 
 /* Once it has ended: */
+/* Emit the text that was held back, for an answer that nobody will go on with. */
+void sequence_flush(struct sequence *q, output_emit *emit, void *arg);
 enum sequence_end sequence_end(const struct sequence *q);
 const char *sequence_sentence(const struct sequence *q); /* or NULL */
 /* Seconds from admission to the first token sampled here, and from there to the end. */

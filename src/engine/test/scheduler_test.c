@@ -54,20 +54,13 @@ static void engine_stop(struct engine *e)
     cache_destroy(e->cache);
 }
 
-static struct k3_id id_of(int32_t n)
-{
-    struct k3_id id = {{0}};
-    memcpy(id.bytes, &n, sizeof n);
-    return id;
-}
-
 static struct sequence *sequence_of(int32_t n, int32_t prompt_tokens, int32_t max_tokens)
 {
-    struct k3_id id = id_of(n);
     int32_t prompt[MOST];
     for (int32_t i = 0; i < prompt_tokens; i++)
         prompt[i] = n * 1000 + i;
-    return sequence_create(&id, prompt, prompt_tokens, NULL, 0, max_tokens);
+    return sequence_create(&(struct sequence_args){
+        .lease = (uint64_t)n, .prompt = prompt, .prompt_tokens = prompt_tokens, .max_tokens = max_tokens});
 }
 
 static void run_row(struct engine *e, const int32_t *pages, int32_t slot, int64_t pos, int32_t token)
@@ -104,7 +97,7 @@ static int engine_step(struct engine *e)
     for (int32_t i = 0; i < step.outputs; i++) {
         struct sequence *q = scheduler_output(e->scheduler, i);
         assert_int_equal(sequence_state(q), SEQUENCE_DECODE);
-        sequence_append(q, 1000000 + step.token[step.output[i]]);
+        sequence_append(q, 1000000 + step.token[step.output[i]], NULL, NULL);
     }
     e->steps++;
     e->rows += rows;
@@ -127,18 +120,15 @@ static void random_arrivals_and_cancels_leave_nothing_behind(void **state)
             scheduler_add(e.scheduler, sequence_of(arrived++, prompt, most));
         }
         if (random_below(25) == 0 && arrived > 0) {
-            struct k3_id id = id_of(random_below(arrived));
-            struct sequence *q = scheduler_find(e.scheduler, &id);
+            struct sequence *q = scheduler_find(e.scheduler, (uint64_t)random_below(arrived));
             if (q)
                 sequence_finish(q, END_CANCELLED, NULL);
         }
         for (struct sequence *q; (q = scheduler_reap(e.scheduler)); ended++) {
-            int32_t n;
-            memcpy(&n, sequence_id(q)->bytes, sizeof n);
             if (sequence_end(q) == END_CANCELLED)
                 cancelled++;
             else
-                assert_int_equal(sequence_answer_tokens(q), expected[n]);
+                assert_int_equal(sequence_answer_tokens(q), expected[sequence_lease(q)]);
             sequence_destroy(q);
         }
         engine_step(&e);
@@ -158,14 +148,13 @@ static void a_long_prompt_does_not_stop_those_who_decode(void **state)
     scheduler_add(e.scheduler, sequence_of(1, 2, 30));
     assert_true(engine_step(&e));
     scheduler_add(e.scheduler, sequence_of(2, 60, 2));
-    struct k3_id first = id_of(1), second = id_of(2);
-    int32_t decoded = sequence_answer_tokens(scheduler_find(e.scheduler, &first));
+    int32_t decoded = sequence_answer_tokens(scheduler_find(e.scheduler, 1));
     for (int32_t i = 0; i < 60 / CHUNK; i++) {
-        assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, &second)), 0);
+        assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, 2)), 0);
         assert_true(engine_step(&e));
-        assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, &first)), ++decoded);
+        assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, 1)), ++decoded);
     }
-    assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, &second)), 1);
+    assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, 2)), 1);
     engine_stop(&e);
 }
 
@@ -180,8 +169,7 @@ static void nobody_overtakes_one_that_waits_for_pages(void **state)
     assert_true(engine_step(&e));
     assert_int_equal(scheduler_running(e.scheduler), 1);
     assert_int_equal(scheduler_waiting(e.scheduler), 2);
-    struct k3_id first = id_of(1);
-    sequence_finish(scheduler_find(e.scheduler, &first), END_CANCELLED, NULL);
+    sequence_finish(scheduler_find(e.scheduler, 1), END_CANCELLED, NULL);
     sequence_destroy(scheduler_reap(e.scheduler));
     assert_true(engine_step(&e));
     assert_int_equal(scheduler_running(e.scheduler), 2);

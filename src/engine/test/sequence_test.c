@@ -9,12 +9,21 @@
 
 #include "engine/sequence.h"
 
-static const struct k3_id id = {.bytes = {1, 2, 3}};
 static const int32_t prompt[] = {10, 11, 12, 13, 14}, begun[] = {20, 21};
+
+static struct sequence *make(int32_t resumed_tokens, int32_t max_tokens)
+{
+    return sequence_create(&(struct sequence_args){.id = {{1, 2, 3}},
+                                                   .prompt = prompt,
+                                                   .prompt_tokens = 5,
+                                                   .resumed = begun,
+                                                   .resumed_tokens = resumed_tokens,
+                                                   .max_tokens = max_tokens});
+}
 
 static void runs_its_prompt_then_token_by_token(void **state)
 {
-    struct sequence *q = sequence_create(&id, prompt, 5, NULL, 0, 3);
+    struct sequence *q = make(0, 3);
     int32_t n;
     (void)state;
     assert_int_equal(sequence_state(q), SEQUENCE_WAITING);
@@ -31,7 +40,7 @@ static void runs_its_prompt_then_token_by_token(void **state)
     assert_int_equal(sequence_state(q), SEQUENCE_DECODE);
     for (int32_t i = 0; i < 3; i++) {
         assert_int_equal(sequence_state(q), SEQUENCE_DECODE);
-        sequence_append(q, 30 + i);
+        sequence_append(q, 30 + i, NULL, NULL);
         assert_int_equal(*sequence_pending(q, &n), 30 + i);
         assert_int_equal(n, 1);
         if (i < 2)
@@ -48,7 +57,7 @@ static void runs_its_prompt_then_token_by_token(void **state)
 
 static void goes_on_where_another_engine_stopped(void **state)
 {
-    struct sequence *q = sequence_create(&id, prompt, 5, begun, 2, 3);
+    struct sequence *q = make(2, 3);
     int32_t n;
     (void)state;
     sequence_admit(q);
@@ -57,11 +66,11 @@ static void goes_on_where_another_engine_stopped(void **state)
     assert_int_equal(token[6], 21);
     sequence_ran(q, 7);
     assert_int_equal(sequence_answer_tokens(q), 2);
-    sequence_append(q, 22);
+    sequence_append(q, 22, NULL, NULL);
     assert_int_equal(sequence_end(q), END_LENGTH);
     sequence_destroy(q);
 
-    q = sequence_create(&id, prompt, 5, begun, 2, 2); /* only its DONE had been lost */
+    q = make(2, 2); /* only its DONE had been lost */
     assert_int_equal(sequence_state(q), SEQUENCE_ENDED);
     assert_int_equal(sequence_end(q), END_LENGTH);
     assert_true(sequence_prefill_s(q) == 0 && sequence_decode_s(q) == 0);
@@ -70,7 +79,7 @@ static void goes_on_where_another_engine_stopped(void **state)
 
 static void ends_once_whatever_comes_later(void **state)
 {
-    struct sequence *q = sequence_create(&id, prompt, 5, NULL, 0, 3);
+    struct sequence *q = make(0, 3);
     (void)state;
     sequence_admit(q);
     sequence_finish(q, END_FAILED, "a row went bad");
@@ -79,7 +88,7 @@ static void ends_once_whatever_comes_later(void **state)
     assert_string_equal(sequence_sentence(q), "a row went bad");
     sequence_destroy(q);
 
-    q = sequence_create(&id, prompt, 5, NULL, 0, 3);
+    q = make(0, 3);
     sequence_finish(q, END_CANCELLED, NULL); /* before it was admitted */
     assert_int_equal(sequence_end(q), END_CANCELLED);
     assert_null(sequence_sentence(q));

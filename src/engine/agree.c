@@ -1,0 +1,135 @@
+#include "engine/agree.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "common/alloc.h"
+#include "model/jsontext.h"
+
+enum { CONFIG_BYTES = 16 << 20 };
+
+/* What must be the same everywhere, and what a person calls it. */
+static const struct {
+    const char *name;
+    size_t offset;
+    enum { TEXT, NUMBER } kind;
+} same[] = {
+    {"k3 version", offsetof(struct standing, version), TEXT},
+    {"config.json (hash)", offsetof(struct standing, model), TEXT},
+    {"k3served.backend", offsetof(struct standing, backend), TEXT},
+    {"k3served.tp", offsetof(struct standing, tp), NUMBER},
+    {"k3served.slots", offsetof(struct standing, slots), NUMBER},
+    {"k3served.page_tokens", offsetof(struct standing, page_tokens), NUMBER},
+    {"k3served.cache_tokens", offsetof(struct standing, cache_tokens), NUMBER},
+    {"k3served.max_context", offsetof(struct standing, max_context), NUMBER},
+    {"k3served.prefill_chunk", offsetof(struct standing, prefill_chunk), NUMBER},
+    {"k3served.batch_tokens", offsetof(struct standing, batch_tokens), NUMBER},
+};
+
+static void print_field(const struct standing *s, size_t row, char *text, size_t size)
+{
+    const char *field = (const char *)s + same[row].offset;
+
+    if (same[row].kind == TEXT)
+        snprintf(text, size, "%s", field);
+    else
+        snprintf(text, size, "%" PRId32, *(const int32_t *)field);
+}
+
+static int check_same(const struct standing *all, int rank, struct k3_error *err)
+{
+    char ours[64], theirs[64];
+
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        print_field(&all[0], i, ours, sizeof ours);
+        print_field(&all[rank], i, theirs, sizeof theirs);
+        if (strcmp(ours, theirs) != 0) {
+            errno = EINVAL;
+            return k3_errorf(err, "rank %d on %s has %s %s, but rank 0 on %s has %s", rank, all[rank].node,
+                             same[i].name, theirs, all[0].node, ours);
+        }
+    }
+    return 0;
+}
+
+static int check_memory(const struct standing *all, int ranks, int rank, struct k3_error *err)
+{
+    const struct standing *s = &all[rank];
+    uint64_t need = 0, available = s->available_bytes;
+    int sharing = 0;
+
+    for (int r = 0; r < ranks; r++)
+        if (strcmp(all[r].host, s->host) == 0) {
+            sharing++;
+            need += all[r].need_bytes;
+            if (all[r].available_bytes < available) /* a rank looked later, when others had begun to take theirs */
+                available = all[r].available_bytes;
+        }
+    if (available == 0 || need <= available)
+        return 0;
+    errno = ENOMEM;
+    return k3_errorf(
+        err,
+        "node %s has %.2f GiB of memory available and %d rank(s) there need %.2f GiB: take more nodes, or less "
+        "of k3served.cache_tokens, slots or batch_tokens",
+        s->node, (double)available / (1 << 30), sharing, (double)need / (1 << 30));
+}
+
+static int check_problem(const struct standing *all, int ranks, int rank, struct k3_error *err)
+{
+    if (!all[rank].problem.text[0])
+        return 0;
+    errno = EINVAL;
+    *err = all[rank].problem;
+    return ranks == 1 ? -1 : k3_error_prefix(err, "rank %d on %s: ", rank, all[rank].node);
+}
+
+int agree_check(const struct standing *all, int ranks, struct k3_error *err)
+{
+    for (int r = 0; r < ranks; r++)
+        if (check_problem(all, ranks, r, err) < 0)
+            return -1;
+    for (int r = 1; r < ranks; r++)
+        if (check_same(all, r, err) < 0)
+            return -1;
+    for (int r = 0; r < ranks; r++)
+        if (check_memory(all, ranks, r, err) < 0)
+            return -1;
+    return 0;
+}
+
+uint64_t agree_available_bytes(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    unsigned long long kib = 0;
+    char line[128];
+
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib << 10;
+}
+
+int agree_model_hash(const char *model_dir, char *text, int size, struct k3_error *err)
+{
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    char *path = k3_asprintf("%s/config.json", model_dir), *config;
+    size_t len;
+
+    config = jsontext_load(path, CONFIG_BYTES, &len, err);
+    free(path);
+    if (!config)
+        return -1;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)config, len, NULL, 0);
+    free(config);
+    sodium_bin2hex(text, (size_t)size, hash, sizeof hash);
+    return 0;
+}

@@ -1,0 +1,497 @@
+#include "engine/intake.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+#include <zmq.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/fsm.h"
+#include "common/log.h"
+#include "engine/step.h"
+#include "wire/auth.h"
+#include "wire/frame.h"
+
+enum {
+    LINE_MESSAGES = 65536, /* to a daemon that does not listen: some minutes of all slots' tokens */
+    TURN_MESSAGES = 256,   /* handled before others get their turn */
+    HEARTBEATS_MISSED = 5  /* the daemon is away */
+};
+static const double hello_again_s = 5;
+
+enum phase { LOADING, SERVING, DRAINING, STOPPING, ENDED };
+enum event { EV_LOADED, EV_DRAIN, EV_EMPTY, EV_STOPPED };
+
+static const struct fsm_move moves[] = {
+    {LOADING, EV_LOADED, SERVING}, {LOADING, EV_DRAIN, STOPPING}, /* nothing was promised yet */
+    {SERVING, EV_DRAIN, DRAINING}, {DRAINING, EV_EMPTY, STOPPING},
+    {STOPPING, EV_STOPPED, ENDED}, {LOADING, EV_STOPPED, ENDED}, /* this row and the next two: it failed */
+    {SERVING, EV_STOPPED, ENDED},  {DRAINING, EV_STOPPED, ENDED},
+};
+static const struct fsm_table life = {
+    .what = "engine of job",
+    .states = (const char *const[]){"loading", "serving", "draining", "stopping", "ended"},
+    .events = (const char *const[]){"loaded", "drain", "nothing left", "stopped"},
+    .moves = moves,
+    .count = sizeof moves / sizeof *moves,
+};
+
+/* A request that the daemon has given us and not got back. */
+struct held {
+    struct k3_id id;
+    uint64_t lease;
+    uint64_t tokens; /* of its answer, sent */
+};
+
+struct intake {
+    struct intake_options o;
+    char job[16], layout[16];
+    uint64_t incarnation;
+    struct fsm life;
+    char *refused;
+
+    struct loop *loop;
+    void *socket;
+    struct auth *auth;
+    struct loop_source *from_daemon, *from_leader;
+    struct loop_timer *beat, *drained;
+
+    bool known; /* the daemon has welcomed us and was heard of lately */
+    double heartbeat_s, heard, said_hello;
+    uint64_t tokens; /* since the last heartbeat */
+    double beaten;   /* when that was */
+
+    struct held *held;
+    size_t held_count, held_cap;
+    uint64_t last_lease;
+};
+
+/* --- what we hold ---------------------------------------------------------------------------------------------------
+ */
+
+static struct held *held_by_id(const struct intake *in, const struct k3_id *id)
+{
+    for (size_t i = 0; i < in->held_count; i++)
+        if (k3_id_equal(&in->held[i].id, id))
+            return &in->held[i];
+    return NULL;
+}
+
+static struct held *held_by_lease(const struct intake *in, uint64_t lease)
+{
+    for (size_t i = 0; i < in->held_count; i++)
+        if (in->held[i].lease == lease)
+            return &in->held[i];
+    return NULL;
+}
+
+static void hold(struct intake *in, const struct message_lease *request, uint64_t lease)
+{
+    if (in->held_count == in->held_cap) {
+        in->held_cap = in->held_cap ? 2 * in->held_cap : 16;
+        in->held = k3_reallocarray(in->held, in->held_cap, sizeof *in->held);
+    }
+    in->held[in->held_count++] = (struct held){request->id, lease, request->out.n};
+}
+
+static void let_go(struct intake *in, struct held *h)
+{
+    *h = in->held[--in->held_count];
+}
+
+static uint32_t credit(const struct intake *in)
+{
+    size_t slots = (size_t)in->o.slots;
+
+    return in->life.state == SERVING && in->held_count < slots ? (uint32_t)(slots - in->held_count) : 0;
+}
+
+/* --- to the leader --------------------------------------------------------------------------------------------------
+ */
+
+static void give_order(struct intake *in, enum order_kind kind, uint64_t lease, struct sequence *q)
+{
+    struct order *o = order_create(kind);
+
+    o->lease = lease;
+    o->sequence = q;
+    mailbox_post(in->o.orders, &o->mail);
+}
+
+static void drop(struct intake *in, struct held *h)
+{
+    give_order(in, ORDER_DROP, h->lease, NULL);
+    let_go(in, h);
+}
+
+/* --- to the daemon --------------------------------------------------------------------------------------------------
+ */
+
+static int say(struct intake *in, const struct message *m, struct auth *auth)
+{
+    struct k3_error err;
+
+    if (frame_send(in->socket, NULL, m, auth, &err) == 0)
+        return 0;
+    if (auth || errno != EAGAIN)
+        log_err("%s to the daemon: %s", message_type_name(m->head.type), err.text);
+    return -1;
+}
+
+static void say_hello(struct intake *in)
+{
+    struct message m = message_of(WIRE_ENGINE_HELLO, NULL);
+    struct message_engine_hello *hello = &m.engine_hello;
+
+    hello->job = in->o.job;
+    hello->inc = in->incarnation;
+    hello->node = (char *)in->o.node;
+    hello->model = (char *)in->o.model;
+    hello->ranks = (uint32_t)in->o.ranks;
+    hello->layout = in->layout;
+    hello->vmin = WIRE_VERSION_OLDEST;
+    hello->vmax = WIRE_VERSION;
+    hello->held.n = in->held_count;
+    hello->held.v = k3_calloc(in->held_count, sizeof *hello->held.v);
+    for (size_t i = 0; i < in->held_count; i++)
+        hello->held.v[i] = (struct message_held){in->held[i].id, in->held[i].tokens};
+    say(in, &m, in->auth);
+    free(hello->held.v);
+    in->said_hello = clock_monotonic();
+}
+
+static void say_ready(struct intake *in)
+{
+    struct message m = message_of(WIRE_ENGINE_READY, NULL);
+
+    m.engine_ready.slots = (uint32_t)in->o.slots;
+    m.engine_ready.ctx = (uint32_t)in->o.limits.context;
+    m.engine_ready.credit = credit(in);
+    say(in, &m, NULL);
+}
+
+static void say_credit(struct intake *in)
+{
+    struct message m = message_of(WIRE_CREDIT, NULL);
+
+    m.credit.n = credit(in);
+    say(in, &m, NULL);
+}
+
+static void say_failed(struct intake *in, const struct k3_id *id, const struct k3_error *why)
+{
+    struct message m = message_of(WIRE_DONE, id);
+
+    m.done.why = DONE_FAILED;
+    m.done.msg = (char *)why->text;
+    say(in, &m, NULL);
+}
+
+static void say_returned(struct intake *in, const struct k3_id *id)
+{
+    struct message m = message_of(WIRE_RETURNED, id);
+
+    say(in, &m, NULL);
+}
+
+static void beat(void *arg)
+{
+    struct intake *in = arg;
+    double now = clock_monotonic();
+    struct message m = message_of(WIRE_HEARTBEAT, NULL);
+
+    if (in->known && now - in->heard > HEARTBEATS_MISSED * in->heartbeat_s) {
+        log_warning("the daemon has been silent for %.1f s: going on with %zu requests", now - in->heard,
+                    in->held_count);
+        in->known = false;
+    }
+    if (!in->known) {
+        if (now - in->said_hello >= hello_again_s)
+            say_hello(in);
+        return;
+    }
+    m.heartbeat.rate = (double)in->tokens / (now - in->beaten);
+    m.heartbeat.run = (uint32_t)in->held_count;
+    in->tokens = 0;
+    in->beaten = now;
+    say(in, &m, NULL);
+}
+
+/* --- the end --------------------------------------------------------------------------------------------------------
+ */
+
+static void stop_when_empty(struct intake *in)
+{
+    if (in->life.state != DRAINING || in->held_count > 0)
+        return;
+    fsm_step(&in->life, in->job, EV_EMPTY);
+    give_order(in, ORDER_STOP, 0, NULL);
+}
+
+static void give_back(void *arg)
+{
+    struct intake *in = arg;
+
+    log_notice("drain: giving back %zu requests", in->held_count);
+    give_order(in, ORDER_RETURN_ALL, 0, NULL);
+}
+
+void intake_drain(struct intake *in, const char *why)
+{
+    if (in->life.state == DRAINING) {
+        give_back(in);
+        return;
+    }
+    if (!fsm_can(&in->life, EV_DRAIN))
+        return;
+    log_notice("drain: %s, %zu requests here, %.0f s for them", why, in->held_count, in->o.drain_timeout_s);
+    fsm_step(&in->life, in->job, EV_DRAIN);
+    if (in->life.state == STOPPING) {
+        give_order(in, ORDER_STOP, 0, NULL);
+        return;
+    }
+    say_credit(in);
+    give_order(in, ORDER_RETURN_WAITING, 0, NULL);
+    loop_timer_set(in->drained, in->o.drain_timeout_s, 0);
+    stop_when_empty(in);
+}
+
+const char *intake_refused(const struct intake *in)
+{
+    return in->refused;
+}
+
+/* --- from the daemon ------------------------------------------------------------------------------------------------
+ */
+
+static void welcomed(struct intake *in, struct message *m)
+{
+    log_info("registered with the daemon");
+    in->known = true;
+    in->heartbeat_s = m->engine_welcome.hb > 0.01 ? m->engine_welcome.hb : 0.01;
+    in->tokens = 0;
+    in->beaten = clock_monotonic();
+    loop_timer_set(in->beat, in->heartbeat_s, in->heartbeat_s);
+    if (in->life.state == SERVING)
+        say_ready(in);
+}
+
+static void take_lease(struct intake *in, const struct message_lease *request)
+{
+    struct held *before = held_by_id(in, &request->id);
+    struct k3_error err;
+
+    if (before) /* the daemon had given up on us, and now asks for it again */
+        drop(in, before);
+    if (in->life.state != SERVING) {
+        say_returned(in, &request->id);
+        return;
+    }
+    struct sequence *q = prepare_sequence(&in->o.limits, request, ++in->last_lease, &err);
+    if (!q) {
+        say_failed(in, &request->id, &err);
+        return;
+    }
+    hold(in, request, in->last_lease);
+    give_order(in, ORDER_RUN, in->last_lease, q);
+}
+
+static void take_batch(struct intake *in, struct message *m)
+{
+    size_t before = in->held_count;
+
+    for (size_t i = 0; i < m->batch.reqs.n; i++)
+        take_lease(in, &m->batch.reqs.v[i]);
+    if (in->held_count !=
+        before + m->batch.reqs.n) /* some are not held, so there is more room than the daemon thinks */
+        say_credit(in);
+}
+
+static void cancel(struct intake *in, struct message *m)
+{
+    struct held *h = held_by_id(in, &m->head.id);
+
+    if (h)
+        give_order(in, ORDER_CANCEL, h->lease, NULL);
+}
+
+static void drain_asked(struct intake *in, struct message *m)
+{
+    (void)m;
+    if (in->life.state != DRAINING)
+        intake_drain(in, "the daemon asks for it");
+}
+
+static void refused(struct intake *in, struct message *m)
+{
+    log_err("the daemon refuses this engine: %s", m->refused.msg);
+    if (m->refused.code != EXIT_CODE_DENIED)
+        return;
+    free(in->refused);
+    in->refused = k3_strdup(m->refused.msg);
+    loop_stop(in->loop);
+}
+
+static const struct {
+    enum message_type type;
+    void (*handle)(struct intake *in, struct message *m);
+} handlers[] = {
+    {WIRE_ENGINE_WELCOME, welcomed}, {WIRE_BATCH, take_batch}, {WIRE_ENGINE_CANCEL, cancel},
+    {WIRE_DRAIN, drain_asked},       {WIRE_REFUSED, refused},
+};
+
+static void handle_frame(struct intake *in, const struct frame *f)
+{
+    struct message m;
+    struct k3_error err;
+
+    if (frame_decode(f, &m, &err) < 0) {
+        log_err("%s from the daemon: %s", message_type_name(f->head.type), err.text);
+        return;
+    }
+    for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
+        if (handlers[i].type == m.head.type)
+            handlers[i].handle(in, &m);
+    message_clear(&m);
+}
+
+static void on_daemon(void *arg, short ready)
+{
+    struct intake *in = arg;
+    struct frame f;
+    struct k3_error err;
+
+    (void)ready;
+    for (int i = 0, rc; i < TURN_MESSAGES && (rc = frame_recv(in->socket, &f, &err)) != 0; i++) {
+        in->heard = clock_monotonic();
+        if (rc < 0) {
+            log_err("from the daemon: %s", err.text);
+            continue;
+        }
+        handle_frame(in, &f);
+        frame_clear(&f);
+    }
+}
+
+/* --- from the leader ------------------------------------------------------------------------------------------------
+ */
+
+/* Part of an answer.  Once one cannot be kept the rest is of no use: the daemon will lease the request again. */
+static void drop_all(struct intake *in)
+{
+    log_warning("the daemon has been away for too long: dropping %zu answers, which it will ask for again",
+                in->held_count);
+    while (in->held_count > 0)
+        drop(in, in->held);
+}
+
+static void pass_on_answer(struct intake *in, const struct report *r)
+{
+    struct held *h = held_by_lease(in, r->lease);
+
+    if (!h) /* dropped meanwhile */
+        return;
+    if (say(in, &r->message, NULL) < 0) {
+        drop_all(in);
+    } else if (r->message.head.type == WIRE_DELTA) {
+        h->tokens += r->message.delta.ids.n;
+        in->tokens += r->message.delta.ids.n;
+        return;
+    } else {
+        let_go(in, h);
+    }
+    say_credit(in);
+    stop_when_empty(in);
+}
+
+static void leader_stopped(struct intake *in, const struct report *r)
+{
+    fsm_step(&in->life, in->job, EV_STOPPED);
+    say(in, &r->message, NULL);
+    loop_stop(in->loop);
+}
+
+static void on_leader(void *arg, short ready)
+{
+    struct intake *in = arg;
+    struct mail *mail;
+
+    (void)ready;
+    for (int i = 0; i < TURN_MESSAGES && (mail = mailbox_take(in->o.reports)); i++) {
+        const struct report *r = (const struct report *)mail;
+        switch (r->message.head.type) {
+        case WIRE_ENGINE_LOAD:
+            if (in->known)
+                say(in, &r->message, NULL);
+            break;
+        case WIRE_ENGINE_READY:
+            if (fsm_can(&in->life, EV_LOADED)) {
+                fsm_step(&in->life, in->job, EV_LOADED);
+                say_ready(in);
+            }
+            break;
+        case WIRE_ENGINE_BYE:
+            leader_stopped(in, r);
+            break;
+        default:
+            pass_on_answer(in, r);
+        }
+        report_free(mail);
+    }
+}
+
+/* --- life -----------------------------------------------------------------------------------------------------------
+ */
+
+struct intake *intake_create(struct loop *loop, void *zmq, const struct intake_options *o, struct k3_error *err)
+{
+    struct intake *in = k3_zalloc(sizeof *in);
+
+    in->o = *o;
+    in->loop = loop;
+    snprintf(in->job, sizeof in->job, "%u", o->job);
+    snprintf(in->layout, sizeof in->layout, "tp%d", o->ranks);
+    randombytes_buf(&in->incarnation, sizeof in->incarnation);
+    fsm_init(&in->life, &life, LOADING);
+    in->heartbeat_s = 1;
+    if (!(in->auth = auth_create(o->munge_socket, err)) ||
+        !(in->socket = frame_socket(zmq, ZMQ_DEALER, LINE_MESSAGES, err)) ||
+        frame_connect(in->socket, o->endpoint, err) < 0) {
+        intake_destroy(in);
+        return NULL;
+    }
+    in->from_daemon = loop_add_socket(loop, in->socket, ZMQ_POLLIN, on_daemon, in);
+    in->from_leader = loop_add_fd(loop, mailbox_fd(o->reports), ZMQ_POLLIN, on_leader, in);
+    in->drained = loop_add_timer(loop, give_back, in);
+    in->beat = loop_add_timer(loop, beat, in);
+    loop_timer_set(in->beat, in->heartbeat_s, in->heartbeat_s);
+    say_hello(in);
+    return in;
+}
+
+void intake_destroy(struct intake *in)
+{
+    if (!in)
+        return;
+
+    int saved = errno, linger_ms = 1000;
+    if (in->from_daemon) {
+        loop_source_remove(in->from_daemon);
+        loop_source_remove(in->from_leader);
+        loop_timer_remove(in->beat);
+        loop_timer_remove(in->drained);
+    }
+    if (in->socket) {
+        zmq_setsockopt(in->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms); /* for the last words */
+        zmq_close(in->socket);
+    }
+    auth_destroy(in->auth);
+    free(in->held);
+    free(in->refused);
+    free(in);
+    errno = saved;
+}

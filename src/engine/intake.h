@@ -1,0 +1,40 @@
+/* intake.h - rank 0 and the queue daemon: leases in, tokens out
+ *
+ * Lives on the loop thread; everything that computes is behind two mailboxes (step.h).  The engine says HELLO at once
+ * and loads whether or not a daemon is there.  When the daemon falls silent the engine works on: ZeroMQ keeps a bounded
+ * line of what it would say, and HELLO is said again until the daemon answers. */
+#ifndef K3_ENGINE_INTAKE_H
+#define K3_ENGINE_INTAKE_H
+
+#include <stdbool.h>
+
+#include "common/error.h"
+#include "common/loop.h"
+#include "engine/mailbox.h"
+#include "engine/prepare.h"
+
+struct intake;
+
+struct intake_options {
+    const char *endpoint, *munge_socket;
+    uint32_t job; /* of Slurm */
+    const char *node, *model;
+    int ranks;
+    int32_t slots;
+    double drain_timeout_s;
+    struct prepare_limits limits;
+    struct mailbox *orders, *reports; /* to and from step_lead() */
+};
+
+/* Borrows what the options point at, the loop and the ZeroMQ context.  Says HELLO.  The loop stops once the leader has
+ * stopped, which it says with a report of ENGINE_BYE. */
+struct intake *intake_create(struct loop *loop, void *zmq, const struct intake_options *o, struct k3_error *err);
+void intake_destroy(struct intake *in);
+
+/* No new leases; answers that end within the drain timeout do, the others are given back, then the leader is told to
+ * stop. Asked again: give back at once. */
+void intake_drain(struct intake *in, const char *why);
+/* Why the daemon does not want this engine: no use in starting it again.  NULL: it does. */
+const char *intake_refused(const struct intake *in);
+
+#endif

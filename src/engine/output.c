@@ -1,0 +1,211 @@
+#include "engine/output.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "text/buf.h"
+#include "text/detok.h"
+#include "text/stop.h"
+
+struct output {
+    const struct vocab *vocab;
+    bool ignore_stop_ids;
+    struct parser *parser; /* NULL: plain text, through ... */
+    struct detok detok;    /* ... this */
+
+    struct stop *stop;
+    struct buf response; /* of the response: what may yet be the beginning of a stop string */
+    uint64_t released;   /* bytes of the response before it */
+    bool stopped;        /* one was found */
+
+    uint64_t tokens; /* taken so far */
+    uint32_t token;  /* the last one */
+    bool announced;  /* a delta with its id has been emitted */
+
+    /* The delta that is being put together. */
+    enum delta_channel channel;
+    uint32_t call;
+    char *tool;
+    struct buf text;
+    output_emit *emit;
+    void *arg;
+};
+
+struct output *output_create(const struct output_options *o, struct k3_error *err)
+{
+    struct output *out = k3_zalloc(sizeof *out);
+    size_t *len = k3_calloc(o->stops, sizeof *len);
+
+    for (size_t i = 0; i < o->stops; i++)
+        len[i] = strlen(o->stop[i]);
+    out->stop = stop_create(o->stop, len, o->stops, err);
+    free(len);
+    if (!out->stop) {
+        free(out);
+        return NULL;
+    }
+    out->vocab = o->vocab;
+    out->ignore_stop_ids = o->ignore_stop_ids;
+    if (o->chat)
+        out->parser = parser_create(o->vocab, o->start);
+    return out;
+}
+
+void output_destroy(struct output *o)
+{
+    if (!o)
+        return;
+
+    int saved = errno;
+    parser_destroy(o->parser);
+    stop_destroy(o->stop);
+    buf_free(&o->response);
+    buf_free(&o->text);
+    free(o->tool);
+    free(o);
+    errno = saved;
+}
+
+/* --- deltas
+ * ----------------------------------------------------------------------------------------------------------- */
+
+static void send_delta(struct output *o)
+{
+    struct message_delta d = {.off = o->announced ? o->tokens : o->tokens - 1,
+                              .ch = o->channel,
+                              .ids = {&o->token, o->announced ? 0 : 1},
+                              .txt = {o->text.s, o->text.n},
+                              .ti = o->call,
+                              .tn = o->tool};
+
+    if (o->emit)
+        o->emit(o->arg, &d);
+    o->announced = true;
+    o->channel = CHANNEL_NONE;
+    o->call = 0;
+    o->text.n = 0;
+    free(o->tool);
+    o->tool = NULL;
+}
+
+/* What one token brings goes out in as few deltas as it has channels. */
+static void put(struct output *o, enum delta_channel channel, int call, const char *text, size_t len)
+{
+    if (o->channel != CHANNEL_NONE && (o->channel != channel || o->call != (uint32_t)call))
+        send_delta(o);
+    o->channel = channel;
+    o->call = (uint32_t)call;
+    buf_add(&o->text, text, len);
+}
+
+/* --- the response channel
+ * --------------------------------------------------------------------------------------------- */
+
+static void release(struct output *o, size_t n)
+{
+    if (n > 0)
+        put(o, CHANNEL_RESPONSE, 0, o->response.s, n);
+    o->released += n;
+    o->response.n -= n;
+    memmove(o->response.s, o->response.s + n, o->response.n);
+}
+
+static void take_response(struct output *o, const char *text, size_t len)
+{
+    uint64_t until;
+
+    if (o->stopped || len == 0)
+        return;
+    buf_add(&o->response, text, len);
+    o->stopped = stop_feed(o->stop, text, len, &until);
+    if (until > o->released)
+        release(o, (size_t)(until - o->released));
+    if (o->stopped)
+        o->response.n = 0;
+}
+
+static void on_event(void *arg, const struct parser_event *e)
+{
+    struct output *o = arg;
+
+    if (o->stopped)
+        return;
+    if (e->type != PARSER_RESPONSE && o->response.n > 0)
+        release(o, o->response.n);
+    switch (e->type) {
+    case PARSER_THINK:
+        put(o, CHANNEL_THINK, 0, e->text, e->len);
+        break;
+    case PARSER_RESPONSE:
+        take_response(o, e->text, e->len);
+        break;
+    case PARSER_CALL:
+        put(o, CHANNEL_TOOL, e->call, NULL, 0);
+        o->tool = k3_strndup(e->text, e->len);
+        break;
+    case PARSER_ARGUMENTS:
+        put(o, CHANNEL_TOOL, e->call, e->text, e->len);
+        break;
+    case PARSER_CALL_END:
+    case PARSER_STOP:
+        break;
+    }
+}
+
+static void take_plain(struct output *o, int32_t token)
+{
+    struct buf text = {0};
+    size_t len;
+    const char *bytes = vocab_bytes(o->vocab, token, &len);
+
+    if (!bytes) /* control ids have no text */
+        return;
+    detok_feed(&o->detok, bytes, len, &text);
+    take_response(o, text.s, text.n);
+    buf_free(&text);
+}
+
+/* --- tokens
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_stop_id(const struct output *o, int32_t token)
+{
+    return token == vocab_special(o->vocab, VOCAB_END_OF_MSG) || token == vocab_special(o->vocab, VOCAB_EOS);
+}
+
+bool output_token(struct output *o, int32_t token, output_emit *emit, void *arg)
+{
+    o->emit = emit;
+    o->arg = arg;
+    o->token = (uint32_t)token;
+    o->tokens++;
+    o->announced = false;
+    if (o->parser)
+        parser_feed(o->parser, token, on_event, o);
+    else
+        take_plain(o, token);
+    if (!o->announced || o->channel != CHANNEL_NONE)
+        send_delta(o);
+    return o->stopped || (!o->ignore_stop_ids && is_stop_id(o, token));
+}
+
+void output_finish(struct output *o, output_emit *emit, void *arg)
+{
+    struct buf text = {0};
+
+    o->emit = emit;
+    o->arg = arg;
+    o->announced = true;
+    if (o->parser) {
+        parser_finish(o->parser, on_event, o);
+    } else {
+        detok_flush(&o->detok, &text);
+        take_response(o, text.s, text.n);
+        buf_free(&text);
+    }
+    release(o, o->response.n);
+    if (o->channel != CHANNEL_NONE)
+        send_delta(o);
+}

@@ -1,0 +1,409 @@
+#include "config.h"
+
+#include "engine/serve.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <zmq.h>
+
+#include "comm/boot.h"
+#include "comm/comm.h"
+#include "common/alloc.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "engine/agree.h"
+#include "engine/cache.h"
+#include "engine/intake.h"
+#include "engine/job.h"
+#include "engine/load.h"
+#include "engine/plan.h"
+#include "engine/step.h"
+#include "gpu/arena.h"
+#include "kernels/kernels.h"
+#include "model/config.h"
+#include "model/forward.h"
+#include "model/weights.h"
+#include "text/vocab.h"
+#include "wire/message.h"
+
+struct engine {
+    const struct settings *settings;
+    struct loop *loop;
+    struct boot *boot;
+
+    /* Known before anything large is loaded. */
+    struct k3_config config;
+    struct shard shard;
+    struct plan_limits limits;
+    int64_t context;     /* most tokens of a sequence */
+    struct vocab *vocab; /* rank 0 */
+    struct k3_stream *stream;
+
+    struct comm *comm;
+    struct weights *weights;
+    struct forward *forward;
+    struct step step;
+
+    /* Rank 0. */
+    char model[MESSAGE_NAME];
+    void *zmq;
+    struct intake *intake;
+    pthread_t leader;
+    bool step_lost;      /* the other ranks hang in the middle of a step */
+    struct k3_error why; /* the leader's */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* --- what this rank knows by itself ---------------------------------------------------------------------------------
+ */
+
+static int set_limits(struct engine *e, struct k3_error *err)
+{
+    int size = boot_size(e->boot), tp = e->settings->k3served.tp;
+    int32_t slots = e->settings->k3served.slots, page_tokens = e->settings->k3served.page_tokens;
+    int32_t rows = e->settings->k3served.batch_tokens, pages = e->settings->k3served.cache_tokens / page_tokens;
+
+    errno = EINVAL;
+    if (tp != 0 && tp != size)
+        return k3_errorf(err, "k3served.tp is %d, but the job has %d ranks", tp, size);
+    if (rows < slots)
+        return k3_errorf(err, "k3served.batch_tokens (%d) must not be below k3served.slots (%d)", rows, slots);
+    if (pages < 1)
+        return k3_errorf(err, "k3served.cache_tokens (%d) must not be below k3served.page_tokens (%d)",
+                         e->settings->k3served.cache_tokens, page_tokens);
+    e->shard = (struct shard){.tp = size, .rank = boot_rank(e->boot)};
+    e->context = least(least(e->settings->k3served.max_context, e->config.max_position), (int64_t)pages * page_tokens);
+    e->limits = (struct plan_limits){.rows = rows,
+                                     .slots = slots,
+                                     .pages = pages,
+                                     .slot_pages = (int32_t)((e->context + page_tokens - 1) / page_tokens),
+                                     .page_tokens = page_tokens};
+    return 0;
+}
+
+static struct forward_limits forward_limits(const struct engine *e)
+{
+    return (struct forward_limits){.rows = e->limits.rows,
+                                   .outputs = e->limits.slots,
+                                   .slots = e->limits.slots,
+                                   .pages = e->limits.pages,
+                                   .page_tokens = e->limits.page_tokens};
+}
+
+static int know_model(struct engine *e, struct k3_error *err)
+{
+    const char *model = e->settings->k3served.model, *backend = e->settings->k3served.backend;
+
+    if (!*model) {
+        errno = EINVAL;
+        return k3_errorf(err, "k3.conf names no checkpoint: set k3served.model to its directory");
+    }
+    if (k3_config_load(model, &e->config, err) < 0 || set_limits(e, err) < 0)
+        return -1;
+    if (e->shard.rank == 0 && !(e->vocab = vocab_load(model, err)))
+        return -1;
+    if (!(e->stream = kern_stream_create(backend, e->settings->k3served.threads)))
+        return k3_errorf(err, "k3served.backend %s: %s", backend,
+                         errno == ENOTSUP ? "this build does not have it" : strerror(errno));
+    return 0;
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------------------
+ */
+
+enum { COMM_BYTES = 32 << 20 }; /* MPI's own buffers and ours */
+
+/* What this rank will take; rank 0 prints its own. */
+static uint64_t budget(const struct engine *e)
+{
+    struct forward_limits limits = forward_limits(e);
+    struct forward_bytes f = forward_bytes(&e->config, &e->shard, &limits);
+    uint64_t weights = weights_bytes(&e->config, &e->shard), comm = e->shard.tp > 1 ? COMM_BYTES : 0;
+    uint64_t known = weights + f.state + f.latents + f.scratch + comm;
+    /* A host whose memory runs out may hang: leave a sixteenth, and what a process needs in any case. */
+    const struct arena_row row[] = {{"weights", weights},        {"state slots", f.state},
+                                    {"latent pages", f.latents}, {"scratch", f.scratch},
+                                    {"communication", comm},     {"reserve", known / 16 + (64 << 20)}};
+    int rows = sizeof row / sizeof *row;
+    uint64_t total = 0;
+
+    for (int i = 0; i < rows; i++)
+        total += row[i].bytes;
+    if (e->shard.rank == 0) {
+        arena_log_budget(row, rows);
+        log_info("memory %-12s %15llu bytes", "available", (unsigned long long)agree_available_bytes());
+    }
+    return total;
+}
+
+/* --- what all ranks must agree on -----------------------------------------------------------------------------------
+ */
+
+static void stand(struct engine *e, struct standing *mine, const struct k3_error *problem)
+{
+    const struct settings *s = e->settings;
+    struct k3_error err = {""};
+
+    memset(mine, 0, sizeof *mine);
+    snprintf(mine->node, sizeof mine->node, "%s", boot_node(e->boot));
+    gethostname(mine->host, sizeof mine->host - 1);
+    snprintf(mine->version, sizeof mine->version, "%s", PACKAGE_VERSION);
+    if (!s) {
+        mine->problem = *problem;
+        return;
+    }
+    snprintf(mine->backend, sizeof mine->backend, "%s", s->k3served.backend);
+    mine->tp = s->k3served.tp;
+    mine->slots = s->k3served.slots;
+    mine->page_tokens = s->k3served.page_tokens;
+    mine->cache_tokens = s->k3served.cache_tokens;
+    mine->max_context = s->k3served.max_context;
+    mine->prefill_chunk = s->k3served.prefill_chunk;
+    mine->batch_tokens = s->k3served.batch_tokens;
+    if (know_model(e, &err) < 0 || agree_model_hash(s->k3served.model, mine->model, sizeof mine->model, &err) < 0) {
+        mine->problem = err;
+        return;
+    }
+    mine->need_bytes = budget(e);
+    mine->available_bytes = agree_available_bytes();
+}
+
+static int agree(struct engine *e, const struct k3_error *problem, struct k3_error *err)
+{
+    int size = boot_size(e->boot);
+    struct standing mine, *all = k3_calloc((size_t)size, sizeof *all);
+
+    stand(e, &mine, problem);
+    int rc = boot_exchange(e->boot, "k3.standing", &mine, sizeof mine, all, err);
+    if (rc == 0)
+        rc = agree_check(all, size, err);
+    free(all);
+    return rc;
+}
+
+/* --- what every rank does once all agree ----------------------------------------------------------------------------
+ */
+
+static void tell_progress(const uint64_t *done, const uint64_t *total, int ranks, void *arg)
+{
+    struct engine *e = arg;
+    struct report *r = k3_zalloc(sizeof *r);
+    struct message_engine_load *load = &r->message.engine_load;
+    size_t n = (size_t)ranks;
+
+    r->message.head.type = WIRE_ENGINE_LOAD;
+    load->ld = (struct message_u64s){k3_calloc(n, sizeof *done), n};
+    load->lt = (struct message_u64s){k3_calloc(n, sizeof *total), n};
+    memcpy(load->ld.v, done, n * sizeof *done);
+    memcpy(load->lt.v, total, n * sizeof *total);
+    mailbox_post(e->step.reports, &r->mail);
+}
+
+static void tell(struct engine *e, enum message_type type, const char *sentence)
+{
+    struct report *r = k3_zalloc(sizeof *r);
+
+    r->message.head.type = type;
+    if (sentence)
+        r->message.engine_bye.msg = k3_strdup(sentence);
+    mailbox_post(e->step.reports, &r->mail);
+}
+
+static int load(struct engine *e, struct k3_error *err)
+{
+    struct forward_limits limits = forward_limits(e);
+
+    e->weights = load_weights(e->settings->k3served.model, &e->config, &e->shard, e->comm, tell_progress, e, err);
+    if (!e->weights)
+        return -1;
+    e->forward = forward_create(&e->config, &e->shard, e->weights, e->comm, e->stream, &limits, err);
+    if (comm_agree(e->comm, e->forward ? 0 : -1, err) < 0)
+        return -1;
+    e->step.comm = e->comm;
+    e->step.forward = e->forward;
+    e->step.plan = plan_create(&e->limits);
+    e->step.vocab = e->config.vocab;
+    e->step.slots = e->limits.slots;
+    e->step.chunk = e->settings->k3served.prefill_chunk;
+    return 0;
+}
+
+static int follow(struct engine *e, struct k3_error *err)
+{
+    if (load(e, err) < 0)
+        return -1;
+    e->step_lost = step_follow(&e->step, err) < 0;
+    return e->step_lost ? -1 : 0;
+}
+
+/* --- rank 0 ---------------------------------------------------------------------------------------------------------
+ */
+
+static void *lead(void *arg)
+{
+    struct engine *e = arg;
+    struct cache_limits limits = {e->limits.slots, e->limits.pages, e->limits.page_tokens};
+    int rc = load(e, &e->why);
+
+    if (rc == 0) {
+        e->step.cache = cache_create(&limits);
+        tell(e, WIRE_ENGINE_READY, NULL);
+        rc = step_lead(&e->step, &e->why);
+        e->step_lost = rc < 0;
+    }
+    tell(e, WIRE_ENGINE_BYE, rc < 0 ? e->why.text : NULL);
+    return rc < 0 ? e : NULL;
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct engine *e = arg;
+
+    if (e->intake)
+        intake_drain(e->intake, strsignal(signo));
+}
+
+/* Ranks beside the first take these signals too, and leave them pending: they end when the first does. */
+static int take_signals(struct engine *e, struct k3_error *err)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGUSR1};
+
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (loop_on_signal(e->loop, signals[i], on_signal, e, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* The checkpoint's directory is what people call the model. */
+static void name_model(struct engine *e)
+{
+    const char *path = e->settings->k3served.model;
+    size_t end = strlen(path);
+
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    snprintf(e->model, sizeof e->model, "%.*s", (int)(end - begin), path + begin);
+}
+
+static int open_intake(struct engine *e, struct k3_error *err)
+{
+    if (!(e->step.orders = mailbox_create(err)) || !(e->step.reports = mailbox_create(err)))
+        return -1;
+    e->zmq = zmq_ctx_new();
+    name_model(e);
+    e->intake = intake_create(e->loop, e->zmq,
+                              &(struct intake_options){
+                                  .endpoint = e->settings->common.socket,
+                                  .munge_socket = e->settings->common.munge_socket,
+                                  .job = job_id(),
+                                  .node = boot_node(e->boot),
+                                  .model = e->model,
+                                  .ranks = e->shard.tp,
+                                  .slots = e->limits.slots,
+                                  .drain_timeout_s = e->settings->k3served.drain_timeout,
+                                  .limits = {.vocab = e->vocab, .ids = e->config.vocab, .context = e->context},
+                                  .orders = e->step.orders,
+                                  .reports = e->step.reports,
+                              },
+                              err);
+    return e->intake ? 0 : -1;
+}
+
+/* The loop runs here, the model on a second thread; it stops when the leader has. */
+static int run_intake(struct engine *e, struct k3_error *err)
+{
+    void *failed = NULL;
+
+    if ((errno = pthread_create(&e->leader, NULL, lead, e)) != 0)
+        return k3_errorf(err, "a second thread: %s", strerror(errno));
+    int rc = loop_run(e->loop, err);
+    if (rc < 0) {
+        /* Nobody can give the leader its orders any more. */
+        log_err("%s", err->text);
+        comm_abort(e->comm, EXIT_CODE_FAILED);
+    }
+    pthread_join(e->leader, &failed);
+    if (!failed)
+        return 0;
+    *err = e->why;
+    return -1;
+}
+
+/* --- from start to end ----------------------------------------------------------------------------------------------
+ */
+
+static int run(struct engine *e, struct k3_error *err)
+{
+    bool first = e->shard.rank == 0;
+    int rc = comm_agree(e->comm, first ? open_intake(e, err) : 0, err);
+
+    if (rc == 0)
+        rc = first ? run_intake(e, err) : follow(e, err);
+    if (e->intake && intake_refused(e->intake)) {
+        k3_errorf(err, "the daemon refuses this engine: %s", intake_refused(e->intake));
+        return EXIT_CODE_USAGE;
+    }
+    return rc < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
+}
+
+/* The last words to the daemon leave before anything can end this process. */
+static void close_intake(struct engine *e)
+{
+    intake_destroy(e->intake);
+    if (e->zmq)
+        zmq_ctx_term(e->zmq);
+    mailbox_destroy(e->step.orders, order_free);
+    mailbox_destroy(e->step.reports, report_free);
+}
+
+static void close_model(struct engine *e)
+{
+    cache_destroy(e->step.cache);
+    plan_destroy(e->step.plan);
+    forward_destroy(e->forward);
+    weights_destroy(e->weights);
+    kern_stream_destroy(e->stream);
+    vocab_destroy(e->vocab);
+}
+
+int serve(const struct settings *settings, const struct k3_error *problem)
+{
+    struct engine e = {.settings = settings};
+    struct k3_error err = {""};
+    int code = EXIT_CODE_FAILED;
+
+    if (!(e.loop = loop_create(&err)) || take_signals(&e, &err) < 0 || !(e.boot = boot_create(&err)))
+        goto out;
+    if (agree(&e, problem, &err) < 0) {
+        code = EXIT_CODE_USAGE;
+        goto out;
+    }
+    if (!(e.comm = boot_size(e.boot) > 1 ? comm_mpi_create(&err) : comm_self_create()))
+        goto out;
+    code = run(&e, &err);
+out:
+    if (code != EXIT_CODE_OK && (!e.boot || boot_rank(e.boot) == 0 || e.step_lost))
+        log_err("%s", err.text);
+    close_intake(&e);
+    if (e.step_lost)
+        comm_abort(e.comm, code);
+    close_model(&e);
+    comm_destroy(e.comm);
+    boot_destroy(e.boot);
+    loop_destroy(e.loop);
+    return code;
+}

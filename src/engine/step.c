@@ -1,0 +1,286 @@
+#include "engine/step.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/alloc.h"
+#include "common/fault.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+
+struct order *order_create(enum order_kind kind)
+{
+    struct order *o = k3_zalloc(sizeof *o);
+
+    o->kind = kind;
+    return o;
+}
+
+void order_free(struct mail *m)
+{
+    struct order *o = (struct order *)m;
+
+    sequence_destroy(o->sequence);
+    free(o);
+}
+
+void report_free(struct mail *m)
+{
+    struct report *r = (struct report *)m;
+
+    message_clear(&r->message);
+    free(r);
+}
+
+/* --- the watchdog ------------------------------------------------------------------------------------------------- */
+
+static void stalled(int signo)
+{
+    static const char line[] = "k3served: another rank has been silent for too long: this one ends\n";
+    ssize_t n = write(STDERR_FILENO, line, sizeof line - 1);
+
+    (void)n, (void)signo;
+    _exit(EXIT_FAILURE);
+}
+
+static void watch(void)
+{
+    struct sigaction act = {.sa_handler = stalled};
+
+    sigaction(SIGALRM, &act, NULL);
+    alarm(STEP_STALL_S);
+}
+
+static void unwatch(void)
+{
+    alarm(0);
+}
+
+/* --- every rank -----------------------------------------------------------------------------------------------------
+ */
+
+/* Run the plan that has been broadcast. */
+static int run(struct step *st, const float **logits, struct forward_step *step, struct k3_error *err)
+{
+    if (fault("rank-dies"))
+        raise(SIGKILL);
+    if (plan_apply(st->plan, step, err) < 0)
+        return -1;
+    return forward_step(st->forward, step, logits, err);
+}
+
+/* Broadcast the leader's plan.  How to wait for it follows from the plan before: all ranks know the same. */
+static int pass_on(struct step *st, enum plan_kind before, struct k3_error *err)
+{
+    size_t bytes;
+    void *message = plan_message(st->plan, &bytes);
+    int rc = before == PLAN_IDLE ? comm_broadcast_idle(st->comm, message, bytes, 0, err)
+                                 : comm_broadcast(st->comm, message, bytes, 0, err);
+
+    alarm(STEP_STALL_S);
+    return rc;
+}
+
+int step_follow(struct step *st, struct k3_error *err)
+{
+    enum plan_kind kind = PLAN_IDLE;
+    struct forward_step step;
+    const float *logits;
+    int rc = 0;
+
+    watch();
+    while (rc == 0 && kind != PLAN_STOP) {
+        if ((rc = pass_on(st, kind, err)) < 0)
+            break;
+        kind = plan_kind(st->plan);
+        if (kind == PLAN_STEP)
+            rc = run(st, &logits, &step, err);
+    }
+    unwatch();
+    return rc;
+}
+
+/* --- the leader -----------------------------------------------------------------------------------------------------
+ */
+
+struct lead {
+    struct step *st;
+    struct scheduler *scheduler;
+    struct sampler *sampler;
+    enum plan_kind sent; /* the last plan */
+    int stop;
+};
+
+static void report(struct lead *l, const struct sequence *q, const struct message *m)
+{
+    struct report *r = k3_zalloc(sizeof *r);
+
+    r->message = *m;
+    r->message.head.id = *sequence_id(q);
+    r->lease = sequence_lease(q);
+    mailbox_post(l->st->reports, &r->mail);
+}
+
+struct emitter {
+    struct lead *lead;
+    const struct sequence *sequence;
+};
+
+static void report_delta(void *arg, const struct message_delta *delta)
+{
+    struct emitter *e = arg;
+    struct message m = message_of(WIRE_DELTA, NULL);
+
+    m.delta = *delta;
+    m.delta.ids.v = k3_calloc(delta->ids.n, sizeof *delta->ids.v);
+    if (delta->ids.n > 0)
+        memcpy(m.delta.ids.v, delta->ids.v, delta->ids.n * sizeof *delta->ids.v);
+    m.delta.txt.data = delta->txt.len > 0 ? k3_strndup(delta->txt.data, delta->txt.len) : NULL;
+    m.delta.tn = delta->tn ? k3_strdup(delta->tn) : NULL;
+    report(e->lead, e->sequence, &m);
+}
+
+static void report_end(struct lead *l, struct sequence *q)
+{
+    static const enum done_why why[] = {[END_STOP] = DONE_STOP,
+                                        [END_LENGTH] = DONE_LENGTH,
+                                        [END_CANCELLED] = DONE_CANCELLED,
+                                        [END_FAILED] = DONE_FAILED};
+    struct emitter e = {l, q};
+    struct message m;
+
+    if (sequence_end(q) == END_DROPPED)
+        return;
+    if (sequence_end(q) == END_RETURNED) {
+        m = message_of(WIRE_RETURNED, NULL);
+        report(l, q, &m);
+        return;
+    }
+    sequence_flush(q, report_delta, &e);
+    m = message_of(WIRE_DONE, NULL);
+    m.done.why = why[sequence_end(q)];
+    m.done.msg = sequence_sentence(q) ? k3_strdup(sequence_sentence(q)) : NULL;
+    m.done.ptok = (uint32_t)sequence_prompt_tokens(q);
+    m.done.ctok = (uint32_t)sequence_answer_tokens(q);
+    m.done.prompt_s = sequence_prefill_s(q);
+    m.done.gen_s = sequence_decode_s(q);
+    report(l, q, &m);
+}
+
+static void end_one(struct lead *l, uint64_t lease, enum sequence_end end)
+{
+    struct sequence *q = scheduler_find(l->scheduler, lease);
+
+    if (q) /* else it has ended by itself, and its report is on the way */
+        sequence_finish(q, end, NULL);
+}
+
+static void obey(struct lead *l, struct order *o)
+{
+    switch (o->kind) {
+    case ORDER_RUN:
+        scheduler_add(l->scheduler, o->sequence);
+        o->sequence = NULL;
+        break;
+    case ORDER_CANCEL:
+        end_one(l, o->lease, END_CANCELLED);
+        break;
+    case ORDER_DROP:
+        end_one(l, o->lease, END_DROPPED);
+        break;
+    case ORDER_RETURN_WAITING:
+        scheduler_finish_waiting(l->scheduler, END_RETURNED);
+        break;
+    case ORDER_RETURN_ALL:
+        scheduler_finish_all(l->scheduler, END_RETURNED);
+        break;
+    case ORDER_STOP:
+        l->stop = 1;
+        break;
+    }
+}
+
+static void take_orders(struct lead *l)
+{
+    for (struct mail *m; (m = mailbox_take(l->st->orders)); order_free(m))
+        obey(l, (struct order *)m);
+    for (struct sequence *q; (q = scheduler_reap(l->scheduler)); sequence_destroy(q))
+        report_end(l, q);
+}
+
+static int tell(struct lead *l, struct k3_error *err)
+{
+    enum plan_kind before = l->sent;
+
+    l->sent = plan_kind(l->st->plan);
+    return pass_on(l->st, before, err);
+}
+
+static void wait_for_orders(struct lead *l)
+{
+    struct pollfd p = {.fd = mailbox_fd(l->st->orders), .events = POLLIN};
+
+    poll(&p, 1, STEP_TICK_S * 1000);
+}
+
+static void sample(struct lead *l, const float *logits, int32_t outputs)
+{
+    struct k3_error err;
+
+    for (int32_t i = 0; i < outputs; i++) {
+        struct sequence *q = scheduler_output(l->scheduler, i);
+        struct emitter e = {l, q};
+        int32_t token = sampler_pick(l->sampler, sequence_sampling(q), logits + (size_t)i * (size_t)l->st->vocab,
+                                     (uint64_t)sequence_position(q), &err);
+        if (token < 0)
+            sequence_finish(q, END_FAILED, err.text);
+        else
+            sequence_append(q, token, report_delta, &e);
+    }
+}
+
+static int step(struct lead *l, struct k3_error *err)
+{
+    struct forward_step fs;
+    const float *logits;
+
+    scheduler_plan(l->scheduler, l->st->plan);
+    if (tell(l, err) < 0)
+        return -1;
+    if (l->sent == PLAN_IDLE) {
+        wait_for_orders(l);
+        return 0;
+    }
+    if (run(l->st, &logits, &fs, err) < 0)
+        return -1;
+    scheduler_ran(l->scheduler);
+    sample(l, logits, fs.outputs);
+    return 0;
+}
+
+int step_lead(struct step *st, struct k3_error *err)
+{
+    struct lead l = {
+        .st = st,
+        .scheduler = scheduler_create(st->cache, st->slots, st->chunk),
+        .sampler = sampler_create(st->vocab),
+        .sent = PLAN_IDLE,
+    };
+    int rc = 0;
+
+    watch();
+    for (take_orders(&l); rc == 0 && !l.stop; take_orders(&l))
+        rc = step(&l, err);
+    if (rc == 0) {
+        plan_begin(st->plan, PLAN_STOP);
+        rc = tell(&l, err);
+    }
+    unwatch();
+    sampler_destroy(l.sampler);
+    scheduler_destroy(l.scheduler);
+    return rc;
+}
