@@ -14,7 +14,6 @@
 
 #define PRETOK_SLICE_CHARS 400000
 #define PRETOK_RUN_CHARS 25000
-#define PRETOK_PIECE_BYTES (4 * PRETOK_SLICE_CHARS) /* no piece is longer */
 
 /* How far the slicing of one text has come; start from a zeroed struct. */
 struct pretok_slices {

@@ -181,8 +181,7 @@ static bool reads_back(char *text, double x)
     return strtod(text, NULL) == x;
 }
 
-/* As Python's float.__repr__: the fewest digits that read back as x; 1e16 and beyond, and below 1e-4, with an exponent.
- */
+/* As Python's float.__repr__: the fewest digits that read back as x, with an exponent from 1e16 on and below 1e-4. */
 static void dump_real(struct buf *out, double x)
 {
     char text[40], digits[24];

@@ -71,6 +71,7 @@ static char *read_file(const char *path, size_t *len, struct k3_error *err)
     }
     data = k3_try_alloc((size_t)st.st_size, 1);
     if (!data) {
+        errno = ENOMEM;
         k3_errorf(err, "%s: no memory for its %lld bytes", path, (long long)st.st_size);
         goto out;
     }
@@ -217,20 +218,14 @@ static int apply_added_token(struct vocab *v, const char *path, const char *key,
 /* tokenizer_config.json is optional: K3's own names stand without it. */
 static int load_config(struct vocab *v, const char *path, struct k3_error *err)
 {
-    struct k3_error unused;
     size_t len;
     json_t *config = NULL, *entry;
     const char *key;
     int rc = -1;
 
-    errno = 0;
-    char *text = read_file(path, &len, &unused);
-    if (!text && errno == ENOENT)
-        return 0;
-    if (!text) {
-        k3_errorf(err, "%s", unused.text);
-        goto out;
-    }
+    char *text = read_file(path, &len, err);
+    if (!text)
+        return errno == ENOENT ? 0 : -1;
     config = pyjson_load(text, len, CONFIG_DEPTH_MAX, err);
     if (!config) {
         k3_error_prefix(err, "%s: ", path);
