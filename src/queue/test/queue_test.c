@@ -1,0 +1,433 @@
+/* The queue with a real socket, a real engine and a real client on it, and a clock that stands still: nobody is told,
+ * and no engine is given anything, before the store has it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <sodium.h>
+
+#include "common/alloc.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "queue/lease.h"
+#include "queue/queue.h"
+#include "wire/frame.h"
+
+struct fixture {
+    void *zmq, *router, *client, *engine;
+    struct frame_peer client_peer, engine_peer;
+    struct queue *queue;
+};
+
+/* A DEALER and the name that the ROUTER has for it. */
+static void *connect_peer(struct fixture *f, struct frame_peer *peer)
+{
+    struct k3_error err;
+    struct message m = message_of(WIRE_INFO, NULL);
+    struct frame frame;
+    void *dealer = frame_socket(f->zmq, ZMQ_DEALER, 0, &err);
+    zmq_pollitem_t item = {.socket = f->router, .events = ZMQ_POLLIN};
+
+    assert_int_equal(frame_connect(dealer, "inproc://queue", &err), 0);
+    assert_int_equal(frame_send(dealer, NULL, &m, NULL, &err), 0);
+    assert_int_equal(zmq_poll(&item, 1, 5000), 1);
+    assert_int_equal(frame_recv(f->router, &frame, &err), 1);
+    *peer = frame.from;
+    frame_clear(&frame);
+    return dealer;
+}
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    static const struct queue_options options = {.max_queued = 3,
+                                                 .max_queued_per_user = 2,
+                                                 .keep_answer_sec = 60,
+                                                 .heartbeat_sec = 1,
+                                                 .engine_timeout_sec = 10,
+                                                 .max_output = 1 << 20};
+    struct k3_error err;
+
+    f.zmq = zmq_ctx_new();
+    f.router = frame_socket(f.zmq, ZMQ_ROUTER, 0, &err);
+    assert_int_equal(frame_bind(f.router, "inproc://queue", &err), 0);
+    f.queue = queue_create(f.router, &options, 1000);
+    f.client = connect_peer(&f, &f.client_peer);
+    f.engine = connect_peer(&f, &f.engine_peer);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    queue_destroy(f->queue);
+    zmq_close(f->client);
+    zmq_close(f->engine);
+    zmq_close(f->router);
+    zmq_ctx_term(f->zmq);
+    return 0;
+}
+
+static struct k3_id id_of(uint8_t n)
+{
+    return (struct k3_id){{n}};
+}
+
+/* What came in: a type, or 0 for nothing. */
+static unsigned int hear(void *dealer, struct message *m)
+{
+    zmq_pollitem_t item = {.socket = dealer, .events = ZMQ_POLLIN};
+    struct k3_error err;
+    struct frame frame;
+
+    if (zmq_poll(&item, 1, 20) == 0)
+        return 0;
+    assert_int_equal(frame_recv(dealer, &frame, &err), 1);
+    assert_int_equal(frame_decode(&frame, m, &err), 0);
+    frame_clear(&frame);
+    return m->head.type;
+}
+
+static void expect(void *dealer, unsigned int type)
+{
+    struct message m = {0};
+
+    assert_int_equal(hear(dealer, &m), type);
+    if (type)
+        message_clear(&m);
+}
+
+static int submit_as(struct fixture *f, uint8_t n, uid_t uid, uint32_t max, struct refusal *no)
+{
+    struct caller c = {.peer = &f->client_peer, .version = WIRE_VERSION, .uid = uid};
+    struct k3_id id = id_of(n);
+    struct message m = message_of(WIRE_SUBMIT, &id);
+    int rc;
+
+    m.submit.watch = true;
+    m.submit.ask.tok.v = k3_calloc(1, sizeof(uint32_t));
+    m.submit.ask.tok.n = 1;
+    m.submit.ask.max = max;
+    rc = queue_submit(f->queue, &c, &id, &m.submit, no);
+    message_clear(&m);
+    return rc;
+}
+
+static void submit(struct fixture *f, uint8_t n)
+{
+    struct refusal no;
+
+    assert_int_equal(submit_as(f, n, 0, 8, &no), 0);
+}
+
+static struct engine *register_engine(struct fixture *f)
+{
+    struct message_engine_hello hello = {.job = 7, .inc = 1};
+    struct message_engine_ready ready = {.slots = 1, .ctx = 100, .credit = 1};
+    struct engine *e = engines_add(f->queue->engines, &f->engine_peer, WIRE_VERSION, &hello, f->queue->now);
+
+    engine_ready(e, &ready);
+    return e;
+}
+
+static void test_accepted_only_after_the_commit(void **state)
+{
+    struct fixture *f = *state;
+
+    setenv("K3_FAULT", "store-slow", 1);
+    fault_init();
+    register_engine(f);
+    submit(f, 1);
+    expect(f->client, 0);
+    assert_true(queue_turn(f->queue));
+    expect(f->client, 0);
+    f->queue->now += 0.9;
+    assert_true(queue_turn(f->queue));
+    expect(f->client, 0);
+    expect(f->engine, 0);
+    submit(f, 1); /* again: one request, one answer */
+    f->queue->now += 0.2;
+    queue_turn(f->queue);
+    expect(f->client, WIRE_ACCEPTED);
+    expect(f->client, WIRE_STATE);
+    expect(f->client, WIRE_STATE);
+    expect(f->client, 0);
+    expect(f->engine, WIRE_BATCH);
+    expect(f->engine, 0);
+    unsetenv("K3_FAULT");
+    fault_init();
+}
+
+static void test_cancelled_before_the_commit(void **state)
+{
+    struct fixture *f = *state;
+    struct k3_id id = id_of(1);
+    struct refusal no;
+
+    register_engine(f);
+    submit(f, 1);
+    assert_int_equal(queue_cancel(f->queue, table_find(f->queue->table, &id), &no), 0);
+    queue_turn(f->queue);
+    expect(f->client, WIRE_ACCEPTED);
+    expect(f->client, WIRE_STATE);
+    expect(f->client, WIRE_DONE);
+    expect(f->engine, 0);
+}
+
+static void test_limits(void **state)
+{
+    struct fixture *f = *state;
+    struct refusal no = {0};
+
+    register_engine(f);
+    assert_int_equal(submit_as(f, 1, 5, 100, &no), -1);
+    assert_int_equal(no.code, EXIT_CODE_USAGE);
+    assert_int_equal(submit_as(f, 1, 5, 99, &no), 0);
+    assert_int_equal(submit_as(f, 1, 6, 99, &no), -1);
+    assert_int_equal(no.code, EXIT_CODE_DENIED);
+    assert_int_equal(submit_as(f, 2, 5, 8, &no), 0);
+    assert_int_equal(submit_as(f, 3, 5, 8, &no), -1);
+    assert_int_equal(no.code, EXIT_CODE_QUOTA);
+    assert_true(no.retry_sec > 0);
+    assert_int_equal(submit_as(f, 3, 6, 8, &no), 0);
+    assert_int_equal(submit_as(f, 4, 6, 8, &no), -1);
+    assert_int_equal(no.code, EXIT_CODE_QUOTA);
+    assert_int_equal(submit_as(f, 0, 6, 8, &no), -1);
+}
+
+static void delta(struct fixture *f, struct engine *e, uint8_t n, uint64_t off, uint32_t token)
+{
+    struct k3_id id = id_of(n);
+    struct message_delta d = {.off = off, .ch = CHANNEL_RESPONSE, .ids = {&token, 1}};
+
+    lease_delta(f->queue, e, &id, &d);
+}
+
+static struct request *running(struct fixture *f, struct engine **e)
+{
+    struct k3_id id = id_of(1);
+    struct message m;
+
+    *e = register_engine(f);
+    submit(f, 1);
+    queue_turn(f->queue);
+    while (hear(f->client, &m))
+        message_clear(&m);
+    expect(f->engine, WIRE_BATCH);
+    return table_find(f->queue->table, &id);
+}
+
+static void test_an_engine_lost_and_another(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+    struct message m;
+
+    delta(f, e, 1, 0, 50);
+    delta(f, e, 1, 1, 51);
+    expect(f->client, WIRE_DELTA);
+    expect(f->client, WIRE_DELTA);
+    f->queue->now += 3;
+    queue_tick(f->queue); /* so that the silence below is not the daemon's own sleep */
+    for (int i = 0; i < 8; i++) {
+        f->queue->now += 1;
+        queue_tick(f->queue);
+    }
+    assert_int_equal(engines_count(f->queue->engines), 0);
+    assert_int_equal(request_state(r), REQUEST_QUEUED);
+    assert_int_equal(hear(f->client, &m), WIRE_STATE);
+    assert_int_equal(m.state.state, REQUEST_QUEUED);
+    assert_string_equal(m.state.reason, "EngineLost");
+    message_clear(&m);
+    while (hear(f->engine, &m))
+        message_clear(&m); /* heartbeats */
+
+    register_engine(f);
+    queue_turn(f->queue);
+    assert_int_equal(hear(f->engine, &m), WIRE_BATCH);
+    assert_int_equal(m.batch.reqs.n, 1);
+    assert_int_equal(m.batch.reqs.v[0].out.n, 2);
+    assert_int_equal(m.batch.reqs.v[0].out.v[1], 51);
+    assert_true(m.batch.reqs.v[0].ask.sd);
+    message_clear(&m);
+}
+
+static void test_the_daemons_own_sleep(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+
+    running(f, &e);
+    f->queue->now += 100;
+    queue_tick(f->queue);
+    assert_int_equal(engines_count(f->queue->engines), 1);
+}
+
+static void test_wrong_offsets(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+    struct message_done done = {.why = DONE_STOP, .ctok = 2};
+
+    delta(f, e, 2, 0, 50); /* no such request */
+    delta(f, e, 1, 0, 50);
+    expect(f->client, WIRE_DELTA);
+    delta(f, e, 1, 2, 52);
+    expect(f->engine, WIRE_ENGINE_CANCEL);
+    delta(f, e, 1, 1, 51); /* too late */
+    expect(f->client, 0);
+    assert_int_equal(r->tokens, 1);
+    assert_int_equal(request_state(r), REQUEST_RUNNING);
+    lease_done(f->queue, e, &r->id, &done);
+    assert_int_equal(request_state(r), REQUEST_QUEUED);
+    assert_int_equal(order_place(f->queue->order, r), 1);
+}
+
+static void test_an_end_that_does_not_add_up(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+    struct message_done done = {.why = DONE_STOP, .ctok = 2};
+
+    delta(f, e, 1, 0, 50);
+    lease_done(f->queue, e, &r->id, &done);
+    assert_int_equal(request_state(r), REQUEST_QUEUED);
+}
+
+static void test_given_up_after_losses(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+
+    for (int i = 1; i < LEASE_LOSSES; i++) {
+        lease_engine_lost(f->queue, e, "test");
+        assert_int_equal(request_state(r), REQUEST_QUEUED);
+        e = register_engine(f);
+        queue_turn(f->queue);
+        assert_int_equal(request_state(r), REQUEST_RUNNING);
+    }
+    lease_engine_lost(f->queue, e, "test");
+    assert_int_equal(request_state(r), REQUEST_FAILED);
+}
+
+static void test_an_engine_that_does_not_stop(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+    struct refusal no;
+
+    assert_int_equal(queue_cancel(f->queue, r, &no), 0);
+    assert_int_equal(request_state(r), REQUEST_ENDING);
+    for (int i = 0; i < 11; i++) {
+        f->queue->now += 1;
+        e->heard = f->queue->now;
+        queue_tick(f->queue);
+    }
+    assert_int_equal(request_state(r), REQUEST_CANCELLED);
+    assert_int_equal(engines_count(f->queue->engines), 1);
+    assert_int_equal(e->leased, 0);
+    delta(f, e, 1, 0, 50);
+    assert_int_equal(r->tokens, 0);
+}
+
+static void finish(struct fixture *f, struct engine *e, struct request *r)
+{
+    struct message_done done = {.why = DONE_STOP};
+
+    lease_done(f->queue, e, &r->id, &done);
+    queue_turn(f->queue);
+}
+
+static void test_kept_until_delivered(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+    struct refusal no;
+
+    assert_int_equal(queue_acknowledge(f->queue, r, &no), -1);
+    finish(f, e, r);
+    assert_int_equal(request_state(r), REQUEST_DONE);
+    assert_int_equal(r->user->live, 0);
+    assert_non_null(r->answer);
+    assert_int_equal(queue_acknowledge(f->queue, r, &no), 0);
+    assert_null(r->answer);
+    expect(f->client, WIRE_DONE);
+    submit(f, 1); /* answered again, though without its text */
+    expect(f->client, WIRE_ACCEPTED);
+    expect(f->client, WIRE_DONE);
+}
+
+static void test_kept_for_a_time(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+
+    finish(f, e, r);
+    f->queue->now += 59;
+    queue_tick(f->queue);
+    assert_non_null(r->answer);
+    f->queue->now += 2;
+    queue_tick(f->queue);
+    assert_null(r->answer);
+}
+
+static void test_rows_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    struct refusal no;
+    struct message m;
+    unsigned int n = 0;
+
+    for (unsigned int i = 0; i < QUEUE_ROWS + 10; i++) {
+        struct caller c = {.peer = &f->client_peer, .version = WIRE_VERSION};
+        struct k3_id id = {{1, (uint8_t)(i >> 8), (uint8_t)i}};
+        struct message_submit s = {.ask.max = 1};
+        struct request *r;
+
+        assert_int_equal(queue_submit(f->queue, &c, &id, &s, &no), 0);
+        queue_turn(f->queue);
+        r = table_find(f->queue->table, &id);
+        assert_int_equal(queue_cancel(f->queue, r, &no), 0);
+        assert_int_equal(queue_acknowledge(f->queue, r, &no), 0);
+        while (hear(f->client, &m) == WIRE_ACCEPTED && (message_clear(&m), 0))
+            ;
+    }
+    for (struct request *r = NULL; (r = table_after(f->queue->table, r));)
+        n++;
+    assert_int_equal(n, QUEUE_ROWS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_accepted_only_after_the_commit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cancelled_before_the_commit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_engine_lost_and_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_daemons_own_sleep, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wrong_offsets, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_end_that_does_not_add_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_given_up_after_losses, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_engine_that_does_not_stop, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kept_until_delivered, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kept_for_a_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows_are_bounded, setup, teardown),
+    };
+
+    if (sodium_init() < 0)
+        return 1;
+    k3_log_init("queue_test", LOG_EMERG);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
