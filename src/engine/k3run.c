@@ -461,22 +461,33 @@ struct printer {
     struct vocab *vocab;
     struct parser *parser; /* NULL: token ids */
     enum parser_start start;
-    int show_reasoning, printed;
+    int show_reasoning;
+    int reasoning, answer; /* something was printed there */
 };
+
+/* Reasoning goes to stderr, and is ended with a line before the answer begins on stdout. */
+static void end_reasoning(struct printer *p)
+{
+    if (p->reasoning)
+        fputc('\n', stderr);
+    p->reasoning = 0;
+}
 
 static void print_event(void *arg, const struct parser_event *e)
 {
     struct printer *p = arg;
 
-    if (e->type == PARSER_RESPONSE)
+    if (e->type == PARSER_THINK) {
+        if (p->show_reasoning)
+            p->reasoning |= fwrite(e->text, 1, e->len, stderr) > 0;
+        return;
+    }
+    end_reasoning(p);
+    if (e->type == PARSER_CALL)
+        printf("%s%.*s ", p->answer ? "\n" : "", (int)e->len, e->text);
+    else if (e->type == PARSER_RESPONSE || e->type == PARSER_ARGUMENTS)
         fwrite(e->text, 1, e->len, stdout);
-    else if (e->type == PARSER_THINK && p->show_reasoning)
-        fwrite(e->text, 1, e->len, stderr);
-    else if (e->type == PARSER_CALL)
-        printf("%s%.*s ", p->printed ? "\n" : "", (int)e->len, e->text);
-    else if (e->type == PARSER_ARGUMENTS)
-        fwrite(e->text, 1, e->len, stdout);
-    p->printed |= e->type == PARSER_RESPONSE || e->type == PARSER_CALL;
+    p->answer = 1;
 }
 
 static void print_token(struct printer *p, int32_t id)
@@ -484,7 +495,7 @@ static void print_token(struct printer *p, int32_t id)
     if (p->parser)
         parser_feed(p->parser, id, print_event, p);
     else
-        printf("%s%d", p->printed++ ? "," : "", id);
+        printf("%s%d", p->answer++ ? "," : "", id);
     fflush(stdout);
 }
 
@@ -492,6 +503,7 @@ static void print_end(struct printer *p)
 {
     if (p->parser)
         parser_finish(p->parser, print_event, p);
+    end_reasoning(p);
     putchar('\n');
 }
 
