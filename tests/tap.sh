@@ -13,9 +13,9 @@ set -uo pipefail
 
 top_srcdir=$(cd "${top_srcdir:-$(dirname "$0")/..}" && pwd)
 top_builddir=${top_builddir:-$top_srcdir}
-# Sockets live in it, so it is short whatever TMPDIR is.
+# Sockets live in it: short whatever TMPDIR is, and open to clients of other users, which munged insists on.
 tmp=$(mktemp -d /tmp/k3t.XXXXXX) || exit 99
-chmod 755 "$tmp" # munged wants its socket to be reachable by all
+chmod 755 "$tmp"
 mkdir "$tmp/log"
 PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL=C
