@@ -48,7 +48,7 @@ outcome() {
     wait_for 60 ended
     echo "$(field JobState) $(field ExitCode)"
 }
-lines() { grep -c '' "$1" 2>/dev/null || true; }
+lines() { cat "$1" 2>/dev/null | wc -l; }
 
 submit 3
 ok "one task a node starts" wait_for 20 started 0
