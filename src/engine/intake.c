@@ -21,7 +21,8 @@ enum {
     TURN_MESSAGES = 256,   /* handled before others get their turn */
     HEARTBEATS_MISSED = 5  /* the daemon is away */
 };
-static const double hello_again_s = 5;
+/* HELLO is said again after so long without a welcome, or sooner where somebody answers who does not know us. */
+static const double hello_again_s = 5, hello_soon_s = 1;
 
 enum phase { LOADING, SERVING, DRAINING, STOPPING, ENDED };
 enum event { EV_LOADED, EV_DRAIN, EV_EMPTY, EV_STOPPED };
@@ -51,6 +52,7 @@ struct intake {
     struct intake_options o;
     char job[16], layout[16];
     uint64_t incarnation;
+    struct k3_id hello_id; /* of HELLO, to know what a refusal is about */
     struct fsm life;
     char *refused;
 
@@ -144,7 +146,7 @@ static int say(struct intake *in, const struct message *m, struct auth *auth)
 
 static void say_hello(struct intake *in)
 {
-    struct message m = message_of(WIRE_ENGINE_HELLO, NULL);
+    struct message m = message_of(WIRE_ENGINE_HELLO, &in->hello_id);
     struct message_engine_hello *hello = &m.engine_hello;
 
     hello->job = in->o.job;
@@ -328,12 +330,19 @@ static void drain_asked(struct intake *in, struct message *m)
 
 static void refused(struct intake *in, struct message *m)
 {
-    log_err("the daemon refuses this engine: %s", m->refused.msg);
-    if (m->refused.code != EXIT_CODE_DENIED)
+    bool hello = k3_id_equal(&m->head.id, &in->hello_id);
+
+    if (!hello && m->refused.code == EXIT_CODE_DENIED) { /* a daemon that does not know us: it has been restarted */
+        in->known = false;
+        if (clock_monotonic() - in->said_hello >= hello_soon_s)
+            say_hello(in);
         return;
-    free(in->refused);
+    }
+    log_err("the daemon refuses %s: %s", hello ? "this engine" : "what it was told", m->refused.msg);
+    if (!hello || m->refused.code != EXIT_CODE_DENIED || in->refused)
+        return;
     in->refused = k3_strdup(m->refused.msg);
-    loop_stop(in->loop);
+    intake_drain(in, "the daemon does not want this engine");
 }
 
 static const struct {
@@ -380,13 +389,16 @@ static void on_daemon(void *arg, short ready)
 /* --- from the leader ------------------------------------------------------------------------------------------------
  */
 
-/* Part of an answer.  Once one cannot be kept the rest is of no use: the daemon will lease the request again. */
+/* Once part of an answer cannot be kept the rest is of no use.  A daemon that comes back learns by the new incarnation
+ * that it has to lease the requests again. */
 static void drop_all(struct intake *in)
 {
     log_warning("the daemon has been away for too long: dropping %zu answers, which it will ask for again",
                 in->held_count);
     while (in->held_count > 0)
         drop(in, in->held);
+    randombytes_buf(&in->incarnation, sizeof in->incarnation);
+    in->known = false;
 }
 
 static void pass_on_answer(struct intake *in, const struct report *r)
@@ -456,6 +468,7 @@ struct intake *intake_create(struct loop *loop, void *zmq, const struct intake_o
     snprintf(in->job, sizeof in->job, "%u", o->job);
     snprintf(in->layout, sizeof in->layout, "tp%d", o->ranks);
     randombytes_buf(&in->incarnation, sizeof in->incarnation);
+    k3_id_random(&in->hello_id);
     fsm_init(&in->life, &life, LOADING);
     in->heartbeat_s = 1;
     if (!(in->auth = auth_create(o->munge_socket, err)) ||
