@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <sodium.h>
+
 #include "common/error.h"
 #include "common/fault.h"
 #include "common/log.h"
@@ -115,6 +117,10 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     k3_log_init("k3served", LOG_INFO);
+    if (sodium_init() < 0) {
+        log_err("libsodium does not start");
+        return EXIT_CODE_FAILED;
+    }
     if (settings_load(&s, o.file, &err) < 0) {
         if (o.action == SERVE)
             return serve(NULL, &err);

@@ -34,6 +34,8 @@ static struct options {
     double pause_sec;   /* ... for so long */
     int wait_sec, line; /* for an answer; messages in the socket's line */
     bool no_watch, ack, me, unsigned_, bad_signature, twice, quiet, leave;
+    const char *tokens, *stop; /* prompt as "1,2,3"; a stop string */
+    bool greedy;               /* temperature 0, going on after stop ids */
 } opt = {.job = 7, .prompt = 3, .pause_at = -1, .wait_sec = 10};
 
 static void *sock;
@@ -41,6 +43,7 @@ static struct auth *auth;
 static char *text;
 static size_t text_len;
 static long deltas;
+static char *ids; /* streamed, with commas */
 
 static void die(const char *what, const struct k3_error *err)
 {
@@ -74,12 +77,29 @@ static void say_badly_signed(struct message *m)
     free(body.data);
 }
 
+static uint32_t *make_prompt(void)
+{
+    uint32_t *prompt = k3_calloc(opt.prompt + 1, sizeof *prompt);
+    const char *next = opt.tokens;
+
+    if (!next)
+        return prompt;
+    for (opt.prompt = 0; *next; next += *next == ',') {
+        prompt = k3_reallocarray(prompt, opt.prompt + 1, sizeof *prompt);
+        prompt[opt.prompt++] = (uint32_t)strtoul(next, (char **)&next, 10);
+    }
+    return prompt;
+}
+
 static void say_submit(void)
 {
     struct message m = message_of(WIRE_SUBMIT, &opt.id);
-    uint32_t *prompt = k3_calloc(opt.prompt + 1, sizeof *prompt);
+    uint32_t *prompt = make_prompt();
 
-    m.submit.ask.temp = 1;
+    m.submit.ask.temp = opt.greedy ? 0 : 1;
+    m.submit.ask.ieos = opt.greedy;
+    if (opt.stop)
+        m.submit.ask.stop = (struct message_strings){(char **)&opt.stop, 1};
     m.submit.ask.topp = 0.95;
     m.submit.ask.max = opt.max;
     m.submit.watch = !opt.no_watch;
@@ -208,6 +228,11 @@ static void hear_delta(const struct message_delta *d)
     if (d->txt.len)
         memcpy(text + text_len, d->txt.data, d->txt.len);
     text_len += d->txt.len;
+    for (size_t i = 0; i < d->ids.n; i++) {
+        char *more = k3_asprintf("%s%s%u", ids ? ids : "", ids ? "," : "", d->ids.v[i]);
+        free(ids);
+        ids = more;
+    }
     if (++deltas == opt.pause_at)
         usleep((useconds_t)(opt.pause_sec * 1e6));
 }
@@ -233,6 +258,8 @@ static int hear(const struct message *m)
         hear_delta(&m->delta);
         return -1;
     case WIRE_DONE:
+        if (opt.tokens)
+            printf("ids %s\n", ids ? ids : "");
         printf("text %.*s\n", (int)text_len, text ? text : "");
         printf("done %s %u+%u %s\n", done_why_name(m->done.why), m->done.ptok, m->done.ctok,
                m->done.msg ? m->done.msg : "-");
@@ -279,7 +306,7 @@ static int hear_all(void)
 
 static void parse(int argc, char **argv)
 {
-    enum { ID = 1, JOB, MAX, PROMPT, TEXT, PREFIX, OFF, PAUSE_AT, PAUSE, WAIT, LINE };
+    enum { ID = 1, JOB, MAX, PROMPT, TEXT, PREFIX, OFF, PAUSE_AT, PAUSE, WAIT, LINE, TOKENS, STOP };
     static const struct option options[] = {{"id", 1, NULL, ID},        {"job", 1, NULL, JOB},
                                             {"max", 1, NULL, MAX},      {"prompt", 1, NULL, PROMPT},
                                             {"text", 1, NULL, TEXT},    {"prefix", 1, NULL, PREFIX},
@@ -289,7 +316,9 @@ static void parse(int argc, char **argv)
                                             {"ack", 0, NULL, 'a'},      {"me", 0, NULL, 'm'},
                                             {"unsigned", 0, NULL, 'u'}, {"bad-signature", 0, NULL, 'b'},
                                             {"twice", 0, NULL, 't'},    {"quiet", 0, NULL, 'q'},
-                                            {"leave", 0, NULL, 'l'},    {NULL, 0, NULL, 0}};
+                                            {"leave", 0, NULL, 'l'},    {"tokens", 1, NULL, TOKENS},
+                                            {"stop", 1, NULL, STOP},    {"greedy", 0, NULL, 'g'},
+                                            {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -327,6 +356,15 @@ static void parse(int argc, char **argv)
             break;
         case LINE:
             opt.line = atoi(optarg);
+            break;
+        case TOKENS:
+            opt.tokens = optarg;
+            break;
+        case STOP:
+            opt.stop = optarg;
+            break;
+        case 'g':
+            opt.greedy = true;
             break;
         case 'n':
             opt.no_watch = true;
@@ -388,5 +426,6 @@ int main(int argc, char **argv)
     zmq_close(sock);
     zmq_ctx_term(zmq);
     free(text);
+    free(ids);
     return rc;
 }
