@@ -33,7 +33,7 @@ struct queue_options {
     double keep_answer_sec;                       /* for an owner who does not come */
     double heartbeat_sec;
     double engine_timeout_sec;
-    size_t max_output; /* bytes that a reader may be behind */
+    size_t max_output; /* bytes that may wait for one reader that does not read */
 };
 
 TAILQ_HEAD(queue_requests, request);

@@ -104,8 +104,7 @@ static int serve_list(struct server *s, const struct caller *c, struct message *
     struct message listing = message_of(WIRE_LISTING, &m->head.id);
     struct message_listing_row *rows;
 
-    if (m->list.id && !k3_id_is_prefix(m->list.id))
-        return refuse(no, EXIT_CODE_USAGE, "\"%.40s\" is not the beginning of an id", m->list.id);
+    (void)no;
     rows = k3_calloc(MESSAGE_ROWS, sizeof *rows);
     listing.listing.rows.v = rows;
     queue_update_places(s->queue);

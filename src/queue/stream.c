@@ -5,10 +5,12 @@
 #include <stdlib.h>
 
 #include "common/alloc.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "queue/engine.h"
 
-enum { TURN = 500 }; /* messages to one reader before the others have their turn */
+enum { TURN = 500 };                  /* messages to one reader before the others have their turn */
+static const double patience_sec = 5; /* with a reader that takes nothing and is too far behind */
 
 struct watcher {
     struct request *request;
@@ -19,6 +21,7 @@ struct watcher {
     bool state_due;                  /* state, place or reason have changed */
     bool dropped;                    /* has only to be told so */
     bool stuck;                      /* there is more for it, later: its line was full, or others have their turn */
+    double took;                     /* when its line last took something */
     TAILQ_ENTRY(watcher) link;       /* of the request */
     TAILQ_ENTRY(watcher) stuck_link; /* of the stream */
 };
@@ -92,7 +95,7 @@ static bool next_message(const struct watcher *w, struct message *m)
     if (w->dropped) {
         *m = message_of(WIRE_REFUSED, &r->id);
         m->refused.code = EXIT_CODE_FAILED;
-        m->refused.msg = (char *)"dropped for reading too slowly: attach again";
+        m->refused.msg = (char *)"dropped because nothing was read for a while: attach again";
     } else if (w->state_due) {
         *m = state_message(r);
     } else if (r->answer && w->piece < answer_pieces(r->answer)) {
@@ -124,14 +127,16 @@ static bool sent(struct watcher *w, const struct message *m)
     }
 }
 
+/* To be far behind is no fault: whoever attaches late is.  To stay there without reading is. */
 static void drop_if_slow(struct stream *s, struct watcher *w)
 {
     struct request *r = w->request;
 
-    if (w->dropped || !r->answer || answer_bytes_from(r->answer, w->piece) <= s->max_output)
+    if (w->dropped || !r->answer || answer_bytes_from(r->answer, w->piece) <= s->max_output ||
+        clock_monotonic() - w->took < patience_sec)
         return;
-    log_warning("req %s a reader was dropped at token %" PRIu64 " of %zu: it is more than %zu bytes behind", r->id_text,
-                w->token, r->tokens, s->max_output);
+    log_warning("req %s a reader was dropped at token %" PRIu64 " of %zu: it does not read", r->id_text, w->token,
+                r->tokens);
     w->dropped = true;
 }
 
@@ -155,6 +160,7 @@ static void push(struct stream *s, struct watcher *w)
             remove_watcher(s, w);
             return;
         }
+        w->took = clock_monotonic();
         if (sent(w, &m)) {
             remove_watcher(s, w);
             return;
@@ -232,6 +238,7 @@ int stream_attach(struct stream *s, struct request *r, const struct frame_peer *
     w->version = version;
     w->piece = answer_find(r->answer, token);
     w->token = token;
+    w->took = clock_monotonic();
     w->dropped = false;
     w->state_due = true;
     return 0;

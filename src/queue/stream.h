@@ -2,8 +2,8 @@
  *
  * Several may watch one request, from any token on.  Each has a place in the answer, not a copy of what it has yet to
  * be sent: sending goes on until its line is full (the socket keeps a bounded number of messages for each peer) and
- * again later, so nobody waits for anybody.  A reader that has fallen behind by more than max_output bytes is dropped:
- * the log names it, and once it reads again it is told from where to attach. */
+ * again later, so nobody waits for anybody.  A reader that takes nothing for some seconds while more than max_output
+ * bytes wait for it is dropped: the log names it, and once it reads again it is told to attach again. */
 #ifndef K3_QUEUE_STREAM_H
 #define K3_QUEUE_STREAM_H
 
