@@ -28,6 +28,7 @@ static const char *const efforts[] = {"low", "medium", "high", "max", NULL};
 static const struct conf_row rows[] = {
     TEXT(common, socket, "ipc:///run/k3/k3queued.sock", NULL, "Where k3queued listens: a ZeroMQ endpoint."),
     TEXT(common, munge_socket, "", NULL, "munged's socket; empty: where libmunge looks by itself."),
+    REAL(common, timeout, "10", 0.1, 3600, "Seconds that a command waits for k3queued to answer."),
     TEXT(common, log_level, "info", log_levels, "Least severe lines that are logged."),
 
     TEXT(k3queued, user, "", NULL, "User whose jobs may register as engines; empty: the one k3queued runs as."),

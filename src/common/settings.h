@@ -14,6 +14,7 @@ struct settings {
     struct {
         char *socket;       /* ZeroMQ endpoint */
         char *munge_socket; /* "": libmunge's default */
+        double timeout;     /* seconds that a command waits for the daemon */
         char *log_level;    /* k3_log_parse_level() knows it */
     } common;
     struct {

@@ -1,0 +1,188 @@
+#include "client/connect.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <zmq.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "wire/auth.h"
+#include "wire/frame.h"
+
+struct connection {
+    const struct settings *settings;
+    void *zmq, *socket, *watch;
+    struct auth *auth;
+};
+
+static const char watch_endpoint[] = "inproc://watch";
+
+/* ZeroMQ tries for ever and in silence to reach a socket file that is missing or dead, so knock first. */
+static int knock(const char *endpoint, struct k3_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *path = endpoint + strlen("ipc://");
+    int fd, rc;
+
+    if (strncmp(endpoint, "ipc://", strlen("ipc://")) != 0 || strlen(path) >= sizeof address.sun_path)
+        return 0;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    if ((fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) < 0)
+        return 0;
+    rc = connect(fd, (struct sockaddr *)&address, sizeof address);
+    int cause = rc < 0 ? errno : 0;
+    close(fd);
+    errno = cause;
+    if (cause == ENOENT || cause == ECONNREFUSED)
+        return k3_errorf(err, "%s: k3queued is not running there (%s)", path,
+                         cause == ENOENT ? "no such socket" : "nobody listens");
+    if (cause == EACCES)
+        return k3_errorf(err, "%s: you may not use this socket", path);
+    return 0;
+}
+
+struct connection *connect_open(const struct settings *settings, struct k3_error *err)
+{
+    struct connection *c;
+
+    if (knock(settings->common.socket, err) < 0)
+        return NULL;
+    c = k3_zalloc(sizeof *c);
+    c->settings = settings;
+    if (!(c->zmq = zmq_ctx_new())) {
+        k3_errorf(err, "ZeroMQ: %s", zmq_strerror(errno));
+        goto fail;
+    }
+    if (!(c->auth = auth_create(settings->common.munge_socket, err)) ||
+        !(c->socket = frame_socket(c->zmq, ZMQ_DEALER, 0, err)) ||
+        frame_connect(c->socket, settings->common.socket, err) < 0)
+        goto fail;
+    return c;
+fail:
+    connect_close(c);
+    return NULL;
+}
+
+void connect_close(struct connection *c)
+{
+    int saved = errno;
+
+    if (!c)
+        return;
+    if (c->watch) {
+        zmq_socket_monitor(c->socket, NULL, 0);
+        zmq_close(c->watch);
+    }
+    if (c->socket)
+        zmq_close(c->socket);
+    auth_destroy(c->auth);
+    if (c->zmq)
+        zmq_ctx_term(c->zmq);
+    free(c);
+    errno = saved;
+}
+
+void *connect_socket(struct connection *c)
+{
+    return c->socket;
+}
+
+int connect_send(struct connection *c, const struct message *m, struct k3_error *err)
+{
+    return frame_send(c->socket, NULL, m, c->auth, err);
+}
+
+int connect_receive(struct connection *c, double seconds, struct message *m, struct k3_error *err)
+{
+    struct frame f;
+    double end = clock_monotonic() + seconds;
+
+    for (;;) {
+        int rc = frame_recv(c->socket, &f, err);
+        if (rc < 0)
+            return -1;
+        if (rc > 0) {
+            rc = frame_decode(&f, m, err);
+            frame_clear(&f);
+            return rc < 0 ? -1 : 1;
+        }
+        double left = end - clock_monotonic();
+        if (left <= 0)
+            return 0;
+        zmq_pollitem_t item = {c->socket, -1, ZMQ_POLLIN, 0};
+        zmq_poll(&item, 1, (long)(left * 1e3) + 1);
+    }
+}
+
+double connect_timeout(const struct connection *c)
+{
+    return c->settings->common.timeout;
+}
+
+void connect_unreachable(const struct connection *c, struct k3_error *err)
+{
+    k3_errorf(err, "%s: k3queued does not answer within %g s", c->settings->common.socket, c->settings->common.timeout);
+}
+
+enum exit_code connect_ask(struct connection *c, const struct message *question, enum message_type wanted,
+                           struct message *answer, struct k3_error *err)
+{
+    double end = clock_monotonic() + c->settings->common.timeout;
+
+    if (connect_send(c, question, err) < 0)
+        return EXIT_CODE_FAILED;
+    for (;;) {
+        double left = end - clock_monotonic();
+        int rc = connect_receive(c, left > 0 ? left : 0, answer, err);
+        if (rc < 0)
+            return EXIT_CODE_FAILED;
+        if (rc == 0) {
+            connect_unreachable(c, err);
+            return EXIT_CODE_UNREACHABLE;
+        }
+        bool ours = k3_id_equal(&answer->head.id, &question->head.id);
+        if (ours && answer->head.type == wanted)
+            return EXIT_CODE_OK;
+        if (ours && answer->head.type == WIRE_REFUSED) {
+            enum exit_code code = answer->refused.code ? answer->refused.code : EXIT_CODE_FAILED;
+            k3_errorf(err, "%s", answer->refused.msg);
+            message_clear(answer);
+            return code;
+        }
+        message_clear(answer); /* late, of an earlier question */
+    }
+}
+
+void *connect_watch(struct connection *c)
+{
+    if (c->watch)
+        return c->watch;
+    if (zmq_socket_monitor(c->socket, watch_endpoint, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED) < 0)
+        return NULL;
+    if ((c->watch = zmq_socket(c->zmq, ZMQ_PAIR)) && zmq_connect(c->watch, watch_endpoint) < 0) {
+        zmq_close(c->watch);
+        c->watch = NULL;
+    }
+    return c->watch;
+}
+
+int connect_changed(struct connection *c)
+{
+    uint8_t event[6]; /* number and value; the endpoint follows as a second part */
+    uint16_t number;
+    int change = 0, n;
+
+    while ((n = zmq_recv(c->watch, event, sizeof event, ZMQ_DONTWAIT)) >= 0) {
+        memcpy(&number, event, sizeof number);
+        if (n == sizeof event)
+            change |= number == ZMQ_EVENT_CONNECTED ? CONNECT_CAME : CONNECT_WENT;
+        zmq_recv(c->watch, event, 0, 0);
+    }
+    return change;
+}

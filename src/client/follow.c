@@ -1,0 +1,427 @@
+#include "client/follow.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/status.h"
+#include "common/clock.h"
+#include "common/loop.h"
+
+static const double redraw_sec = 0.2;
+static const double twice_sec = 1.0;     /* a second Ctrl-C within this time cancels */
+static const double away_sec = 30.0;     /* a daemon that went away is waited for */
+static const double cancelled_sec = 5.0; /* a cancelled request's end is waited for */
+static const double ack_sec = 2.0;
+
+enum { TURN_MESSAGES = 100 };
+
+struct follow {
+    const struct follow_options *options;
+    struct connection *c;
+    struct output *output;
+    struct loop *loop;
+    struct status *status;
+    struct loop_timer *deadline; /* what runs out then: `waiting` */
+    enum { FOR_NOTHING, FOR_ACCEPTED, FOR_DAEMON, FOR_CANCELLED, FOR_OK } waiting;
+    const struct message *submit;
+    char id[K3_ID_DIGITS + 1];
+    enum request_state state;
+    uint32_t place;
+    char reason[64];
+    double interrupted;    /* when Ctrl-C was last pressed */
+    double first;          /* when the first tokens came ... */
+    uint64_t first_tokens; /* ... and how many */
+    bool away;             /* the daemon is */
+    bool attached;         /* from this token on, and nothing came yet */
+    uint64_t attached_at;
+    bool finished; /* DONE was written; only OK is missing */
+    int code;
+};
+
+static void finish(struct follow *f, int code)
+{
+    f->code = code;
+    if (f->loop)
+        loop_stop(f->loop);
+}
+
+/* A sentence that ends it. */
+static void fail(struct follow *f, int code, const char *sentence)
+{
+    status_clear(f->status);
+    fprintf(stderr, "%s: %s\n", f->options->program, sentence);
+    finish(f, code);
+}
+
+static void wait_for(struct follow *f, int what, double seconds)
+{
+    f->waiting = what;
+    if (what == FOR_NOTHING)
+        loop_timer_unset(f->deadline);
+    else
+        loop_timer_set(f->deadline, seconds, 0);
+}
+
+static bool talkative(const struct follow *f)
+{
+    return f->options->verbose || status_live(f->status);
+}
+
+/* Where it stands, in a few words. */
+static void describe(const struct follow *f, char *text, size_t size)
+{
+    char count[32];
+    uint64_t tokens = output_next(f->output);
+
+    if (f->state == REQUEST_QUEUED && f->place > 0) {
+        snprintf(text, size, f->reason[0] ? "place %u (%s)" : "place %u", f->place, f->reason);
+    } else if (f->state != REQUEST_RUNNING || tokens == 0) {
+        snprintf(text, size, f->reason[0] ? "%s (%s)" : "%s",
+                 f->state == REQUEST_RUNNING ? "reading the prompt" : request_state_name(f->state), f->reason);
+    } else {
+        double seconds = clock_monotonic() - f->first;
+        double rate = seconds > 0.5 ? (double)(tokens - f->first_tokens) / seconds : 0;
+        int n = snprintf(text, size, "%s %s tokens",
+                         output_channel(f->output) == CHANNEL_RESPONSE ? "answering" : "thinking",
+                         status_count(tokens, count));
+        if (rate > 0 && n > 0 && (size_t)n < size)
+            snprintf(text + n, size - (size_t)n, ", %.*f tok/s", rate < 10 ? 1 : 0, rate);
+    }
+}
+
+static void redraw(void *arg)
+{
+    struct follow *f = arg;
+    char text[160];
+
+    if (f->waiting == FOR_ACCEPTED || output_on_terminal(f->output))
+        return;
+    describe(f, text, sizeof text);
+    status_show(f->status, "%s", f->waiting == FOR_DAEMON ? "k3queued went away, waiting for it" : text);
+}
+
+static int tell(struct follow *f, enum message_type type)
+{
+    struct message m = message_of(type, &f->submit->head.id);
+    struct k3_error err;
+
+    if (type == WIRE_ATTACH) {
+        m.attach.off = f->attached_at = output_next(f->output);
+        f->attached = true;
+        output_again(f->output);
+    }
+    if (connect_send(f->c, &m, &err) == 0)
+        return 0;
+    fail(f, EXIT_CODE_FAILED, err.text);
+    return -1;
+}
+
+static void cancel(struct follow *f)
+{
+    status_clear(f->status);
+    if (tell(f, WIRE_CANCEL) == 0)
+        wait_for(f, FOR_CANCELLED, cancelled_sec);
+}
+
+/* stdout cannot be written.  Without a reader nobody wants the rest; otherwise (disk full) the answer stays with the
+ * daemon. */
+static void output_failed(struct follow *f, const struct k3_error *err)
+{
+    if (errno != EPIPE) {
+        fail(f, EXIT_CODE_FAILED, err->text);
+        return;
+    }
+    f->code = 128 + SIGPIPE;
+    cancel(f);
+}
+
+static void take_accepted(struct follow *f, const struct message_accepted *m)
+{
+    wait_for(f, FOR_NOTHING, 0);
+    f->place = m->place;
+    snprintf(f->reason, sizeof f->reason, "%s", m->reason ? m->reason : "");
+    if (f->options->parsable) {
+        printf("%s\n", f->id);
+        fflush(stdout);
+    }
+    if (talkative(f)) {
+        status_clear(f->status);
+        fprintf(stderr, m->eff ? "request %.8s, reasoning effort %s\n" : "request %.8s\n", f->id, m->eff);
+    }
+    redraw(f);
+}
+
+static void take_state(struct follow *f, const struct message_state *m)
+{
+    f->state = m->state;
+    f->place = m->place;
+    snprintf(f->reason, sizeof f->reason, "%s", m->reason ? m->reason : "");
+    redraw(f);
+}
+
+static void take_delta(struct follow *f, const struct message_delta *m)
+{
+    struct k3_error err;
+
+    if (f->code > 128) /* nobody reads it any more */
+        return;
+    if (f->first == 0) {
+        f->first = clock_monotonic();
+        f->first_tokens = m->off + m->ids.n;
+    }
+    f->state = REQUEST_RUNNING;
+    f->attached = false;
+    if (output_shows(f->output, m))
+        status_clear(f->status);
+    int rc = output_delta(f->output, m, &err);
+    if (rc < 0)
+        output_failed(f, &err);
+    else if (rc == 0)
+        tell(f, WIRE_ATTACH);
+}
+
+static void print_usage(const struct follow *f, const struct message_done *m)
+{
+    char prompt[32], made[32];
+
+    if (!talkative(f))
+        return;
+    fprintf(stderr, "%s prompt + %s answer tokens in %.1f s", status_count(m->ptok, prompt),
+            status_count(m->ctok, made), m->prompt_s + m->gen_s);
+    if (m->gen_s > 0 && m->ctok > 1)
+        fprintf(stderr, ", %.1f tok/s", m->ctok / m->gen_s);
+    if (m->wait_s >= 0.1)
+        fprintf(stderr, ", %.1f s waited", m->wait_s);
+    fprintf(stderr, "%s\n", m->why == DONE_LENGTH ? ", cut at the most tokens" : "");
+}
+
+static int exit_code(const struct follow *f, const struct message_done *m)
+{
+    switch (m->why) {
+    case DONE_STOP:
+    case DONE_LENGTH:
+        return EXIT_CODE_OK;
+    case DONE_CANCELLED:
+        return f->code > 128 ? f->code : EXIT_CODE_CANCELLED;
+    case DONE_EXPIRED:
+        return EXIT_CODE_DEADLINE;
+    default:
+        return EXIT_CODE_FAILED;
+    }
+}
+
+static void take_done(struct follow *f, const struct message_done *m)
+{
+    struct k3_error err;
+    int code = exit_code(f, m);
+
+    status_clear(f->status);
+    if (code <= 128 && output_end(f->output, &f->submit->head.id, m, &err) < 0) {
+        output_failed(f, &err);
+        if (errno == EPIPE) /* it has ended by itself */
+            finish(f, 128 + SIGPIPE);
+        return;
+    }
+    if (code == EXIT_CODE_OK)
+        print_usage(f, m);
+    else if (code <= 128)
+        fprintf(stderr, "%s: request %.8s %s%s%s\n", f->options->program, f->id, done_why_name(m->why),
+                m->msg ? ": " : "", m->msg ? m->msg : "");
+    f->code = code;
+    f->finished = true;
+    if (tell(f, WIRE_ACK) == 0)
+        wait_for(f, FOR_OK, ack_sec);
+}
+
+static void take_refused(struct follow *f, const struct message_refused *m)
+{
+    char text[MESSAGE_SENTENCE + 40];
+
+    if (f->finished) { /* of the ACK: the answer is written, so all is well */
+        finish(f, f->code);
+        return;
+    }
+    /* Dropped for reading too slowly: go on from where we are.  Twice at the same token would be for ever. */
+    if (m->retry > 0 && f->waiting != FOR_ACCEPTED && !(f->attached && f->attached_at == output_next(f->output))) {
+        tell(f, WIRE_ATTACH);
+        return;
+    }
+    snprintf(text, sizeof text, m->retry > 0 ? "%s (try again in %.0f s)" : "%s", m->msg, m->retry);
+    fail(f, f->code > 128 ? f->code : (int)m->code, text);
+}
+
+static void take(struct follow *f, const struct message *m)
+{
+    switch (m->head.type) {
+    case WIRE_ACCEPTED:
+        take_accepted(f, &m->accepted);
+        break;
+    case WIRE_STATE:
+        take_state(f, &m->state);
+        break;
+    case WIRE_DELTA:
+        take_delta(f, &m->delta);
+        break;
+    case WIRE_DONE:
+        if (!f->finished)
+            take_done(f, &m->done);
+        break;
+    case WIRE_REFUSED:
+        take_refused(f, &m->refused);
+        break;
+    case WIRE_OK: /* of the ACK; that of a CANCEL is followed by DONE */
+        if (f->finished)
+            finish(f, f->code);
+        break;
+    }
+}
+
+static void on_message(void *arg, short ready)
+{
+    struct follow *f = arg;
+    struct k3_error err;
+    struct message m;
+    int rc;
+
+    (void)ready;
+    for (int i = 0; i < TURN_MESSAGES && (rc = connect_receive(f->c, 0, &m, &err)) != 0; i++) {
+        if (rc < 0) {
+            fail(f, EXIT_CODE_FAILED, err.text);
+            return;
+        }
+        if (k3_id_equal(&m.head.id, &f->submit->head.id))
+            take(f, &m);
+        message_clear(&m);
+    }
+}
+
+static void on_deadline(void *arg)
+{
+    struct follow *f = arg;
+    struct k3_error err;
+    char text[200];
+
+    switch (f->waiting) {
+    case FOR_ACCEPTED:
+        connect_unreachable(f->c, &err);
+        fail(f, EXIT_CODE_UNREACHABLE, err.text);
+        break;
+    case FOR_DAEMON:
+        snprintf(text, sizeof text, "k3queued went away and did not come back; request %s may still be in its queue",
+                 f->id);
+        fail(f, EXIT_CODE_UNREACHABLE, text);
+        break;
+    case FOR_CANCELLED:
+        finish(f, f->code > 128 ? f->code : EXIT_CODE_CANCELLED);
+        break;
+    default:
+        finish(f, f->code);
+    }
+}
+
+static void submit(void *arg)
+{
+    struct follow *f = arg;
+    struct k3_error err;
+
+    if (connect_send(f->c, f->submit, &err) < 0)
+        fail(f, EXIT_CODE_FAILED, err.text);
+    else
+        wait_for(f, FOR_ACCEPTED, connect_timeout(f->c));
+}
+
+static void on_change(void *arg, short ready)
+{
+    struct follow *f = arg;
+    int change = connect_changed(f->c);
+
+    (void)ready;
+    if (change & CONNECT_WENT) {
+        f->away = true;
+        if (f->waiting == FOR_NOTHING)
+            wait_for(f, FOR_DAEMON, away_sec);
+    }
+    if (change & CONNECT_CAME && f->away) {
+        f->away = false;
+        if (f->waiting == FOR_ACCEPTED) {
+            submit(f); /* the same id: the same request, whether it arrived or not */
+        } else if (f->waiting == FOR_DAEMON) {
+            wait_for(f, FOR_NOTHING, 0);
+            tell(f, WIRE_ATTACH);
+        }
+    }
+    redraw(f);
+}
+
+static void on_interrupt(void *arg, int signo)
+{
+    struct follow *f = arg;
+    double now = clock_monotonic();
+    char text[160];
+
+    (void)signo;
+    if (f->waiting == FOR_ACCEPTED || f->waiting == FOR_CANCELLED || f->finished) {
+        status_clear(f->status);
+        finish(f, 128 + SIGINT);
+        return;
+    }
+    status_clear(f->status);
+    if (f->interrupted > 0 && now - f->interrupted <= twice_sec) {
+        cancel(f);
+        return;
+    }
+    f->interrupted = now;
+    describe(f, text, sizeof text);
+    fprintf(stderr, "%s%s: request %s: %s; Ctrl-C again within a second cancels it\n",
+            output_on_terminal(f->output) ? "\n" : "", f->options->program, f->id, text);
+}
+
+static void on_end_signal(void *arg, int signo)
+{
+    struct follow *f = arg;
+    char text[160];
+
+    snprintf(text, sizeof text, "left by signal %d; request %s goes on, and k3cancel ends it", signo, f->id);
+    if (f->waiting == FOR_ACCEPTED || f->finished)
+        finish(f, 128 + signo);
+    else
+        fail(f, 128 + signo, text);
+}
+
+static int prepare(struct follow *f, struct k3_error *err)
+{
+    void *watch = connect_watch(f->c);
+
+    if (!(f->loop = loop_create(err)) || loop_on_signal(f->loop, SIGINT, on_interrupt, f, err) < 0 ||
+        loop_on_signal(f->loop, SIGTERM, on_end_signal, f, err) < 0 ||
+        loop_on_signal(f->loop, SIGHUP, on_end_signal, f, err) < 0)
+        return -1;
+    loop_add_socket(f->loop, connect_socket(f->c), POLLIN, on_message, f);
+    if (watch)
+        loop_add_socket(f->loop, watch, POLLIN, on_change, f);
+    f->deadline = loop_add_timer(f->loop, on_deadline, f);
+    if (status_live(f->status))
+        loop_timer_set(loop_add_timer(f->loop, redraw, f), redraw_sec, redraw_sec);
+    loop_defer(f->loop, submit, f);
+    return 0;
+}
+
+int follow_request(struct connection *c, const struct message *submit, struct output *output,
+                   const struct follow_options *options)
+{
+    struct follow f = {.options = options, .c = c, .output = output, .submit = submit, .code = EXIT_CODE_FAILED};
+    struct k3_error err;
+
+    k3_id_format(&submit->head.id, f.id);
+    f.status = status_create();
+    signal(SIGPIPE, SIG_IGN); /* a write says it too */
+    if (prepare(&f, &err) < 0 || loop_run(f.loop, &err) < 0)
+        fail(&f, EXIT_CODE_FAILED, err.text);
+    status_destroy(f.status);
+    loop_destroy(f.loop);
+    return f.code;
+}

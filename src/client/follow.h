@@ -1,0 +1,30 @@
+/* follow.h - one request from submission to its last byte
+ *
+ * Submits, shows where the request stands while it waits, hands what comes to the output, survives a daemon that goes
+ * away for a while (it attaches again from the next token), and acknowledges the answer after the last byte was
+ * written.
+ *
+ * First Ctrl-C: id and state on stderr.  A second one within a second: the request is cancelled.  SIGTERM and SIGHUP
+ * leave the request in the queue.  A reader of stdout who has gone away cancels it, as nobody wants the rest. */
+#ifndef K3_CLIENT_FOLLOW_H
+#define K3_CLIENT_FOLLOW_H
+
+#include <stdbool.h>
+
+#include "client/connect.h"
+#include "client/output.h"
+#include "common/error.h"
+#include "wire/message.h"
+
+struct follow_options {
+    const char *program;
+    bool parsable; /* the id on stdout before the answer */
+    bool verbose;  /* id and usage on stderr even when that is no terminal */
+};
+
+/* `submit` is a SUBMIT with watch set, borrowed.  The exit code of the program; where that is not EXIT_CODE_OK, what
+ * had to be said was said on stderr. */
+int follow_request(struct connection *c, const struct message *submit, struct output *output,
+                   const struct follow_options *options);
+
+#endif

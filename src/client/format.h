@@ -1,0 +1,20 @@
+/* format.h - lines of k3queue from a format as squeue's: "%.8i %9u %t %R" */
+#ifndef K3_CLIENT_FORMAT_H
+#define K3_CLIENT_FORMAT_H
+
+#include <stdio.h>
+
+#include "common/error.h"
+#include "wire/message.h"
+
+/* Is every letter in it known? */
+int format_check(const char *format, struct k3_error *err);
+
+/* The line of headings, and of one request.  digits: of a short id.  now: seconds since 1970. */
+void format_heading(const char *format, FILE *out);
+void format_row(const char *format, const struct message_listing_row *row, int digits, double now, FILE *out);
+
+/* "i  first digits of the id" ..., for --help. */
+void format_describe(FILE *out);
+
+#endif

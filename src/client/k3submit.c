@@ -1,0 +1,189 @@
+/* k3submit - put a question in the queue and print the answer */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/connect.h"
+#include "client/follow.h"
+#include "client/options.h"
+#include "client/output.h"
+#include "client/prompt.h"
+
+struct arguments {
+    struct option_texts files, stops;
+    const char *system, *name, *prompt_tokens, *output;
+    struct option_number top_k, seed;
+    bool no_thinking, show_reasoning, json, parsable, no_wait, ignore_eos, verbose;
+};
+
+#define TO(member) .offset = offsetof(struct arguments, member)
+
+static const struct option_row rows[] = {
+    {"file", 'f', OPTION_TEXTS, TO(files), .value = "FILE", .sentence = "take text from FILE too; - waits for stdin"},
+    {"system", 0, OPTION_TEXT, TO(system), .value = "TEXT", .sentence = "system message before the text"},
+    {"max-tokens", 'n', OPTION_SETTING, .setting = "k3submit.max_tokens", .value = "N",
+     .sentence = "most tokens of the answer; 0: as many as fit"},
+    {"temperature", 't', OPTION_SETTING, .setting = "k3submit.temperature", .value = "T",
+     .sentence = "sampling temperature; 0: always the likeliest token"},
+    {"top-p", 0, OPTION_SETTING, .setting = "k3submit.top_p", .value = "P",
+     .sentence = "sample from the likeliest tokens that make up P"},
+    {"top-k", 0, OPTION_NUMBER, TO(top_k), .most = UINT32_MAX, .value = "K",
+     .sentence = "sample from the K likeliest tokens; 0: off"},
+    {"seed", 0, OPTION_NUMBER, TO(seed), .most = (double)UINT64_MAX, .value = "N",
+     .sentence = "seed of the sampling: the same seed, the same answer"},
+    {"stop", 0, OPTION_TEXTS, TO(stops), .value = "TEXT", .sentence = "end the answer before TEXT; up to 16 times"},
+    {"reasoning-effort", 'r', OPTION_SETTING, .setting = "k3submit.reasoning_effort", .value = "LEVEL",
+     .sentence = "low, medium, high or max"},
+    {"no-thinking", 0, OPTION_FLAG, TO(no_thinking), .sentence = "answer without thinking first"},
+    {"show-reasoning", 0, OPTION_FLAG, TO(show_reasoning), .sentence = "print the thinking to stderr"},
+    {"json", 0, OPTION_FLAG, TO(json), .sentence = "print one JSON object at the end"},
+    {"output", 'o', OPTION_TEXT, TO(output), .value = "FORM",
+     .sentence = "text, or tokens: ids with commas, thinking and all"},
+    {"job-name", 'J', OPTION_TEXT, TO(name), .value = "NAME", .sentence = "name that k3queue shows"},
+    {"no-wait", 0, OPTION_FLAG, TO(no_wait), .sentence = "print the id and end; the answer is kept for a while"},
+    {"parsable", 0, OPTION_FLAG, TO(parsable), .sentence = "print the id alone, before any answer"},
+    {"prompt-tokens", 0, OPTION_TEXT, TO(prompt_tokens), .value = "IDS",
+     .sentence = "the whole prompt as token ids with commas, instead of text"},
+    {"ignore-eos", 0, OPTION_FLAG, TO(ignore_eos), .sentence = "go on where the model would end"},
+    {"verbose", 'v', OPTION_FLAG, TO(verbose), .sentence = "print id and usage to stderr even off a terminal"},
+};
+
+static const struct option_program program = {
+    .name = "k3submit",
+    .operands = "[TEXT]...",
+    .about = "Ask the model; the answer goes to stdout, everything else to stderr.\n"
+             "TEXT, files and standard input are joined:  k3submit \"explain this\" < err.log",
+    .environment = "K3SUBMIT",
+    .rows = rows,
+    .count = sizeof rows / sizeof *rows,
+};
+
+/* A descriptor that came closed would be handed to the next socket, and the answer written into it. */
+static void hold_standard_descriptors(void)
+{
+    while (fcntl(STDERR_FILENO, F_GETFD) < 0 || fcntl(STDOUT_FILENO, F_GETFD) < 0 || fcntl(STDIN_FILENO, F_GETFD) < 0)
+        if (open("/dev/null", O_RDONLY) < 0)
+            return;
+}
+
+static int usage_error(const char *sentence)
+{
+    options_fail(&program, EXIT_CODE_USAGE, sentence);
+    fprintf(stderr, "Try 'k3submit --help'.\n");
+    return EXIT_CODE_USAGE;
+}
+
+/* The SUBMIT out of options and text; borrows from arguments and settings, owns prompt and ids (free_submit). */
+static int build_submit(struct message *m, struct arguments *a, const struct settings *s, char *const *words,
+                        size_t word_count, struct k3_error *err)
+{
+    struct message_ask *ask = &m->submit.ask;
+    struct k3_id id;
+
+    k3_id_random(&id);
+    *m = message_of(WIRE_SUBMIT, &id);
+    ask->max = (uint32_t)s->k3submit.max_tokens;
+    ask->temp = s->k3submit.temperature;
+    ask->topp = s->k3submit.top_p;
+    ask->topk = (uint32_t)a->top_k.n;
+    ask->sd = a->seed.given;
+    ask->seed = a->seed.n;
+    ask->stop = (struct message_strings){(char **)a->stops.v, a->stops.n};
+    ask->ieos = a->ignore_eos;
+    m->submit.watch = !a->no_wait;
+    m->submit.name = (char *)a->name;
+    if (a->prompt_tokens)
+        return prompt_tokens(a->prompt_tokens, &ask->tok, err);
+
+    struct buf text = {NULL, 0, 0};
+    int rc = prompt_read(&text, words, word_count, &a->files, err);
+    if (rc == 0) {
+        ask->req.data = (uint8_t *)prompt_json(&text, a->system, !a->no_thinking, s->k3submit.reasoning_effort, err);
+        rc = ask->req.data ? 0 : -1;
+        ask->req.len = ask->req.data ? strlen((char *)ask->req.data) : 0;
+    }
+    buf_free(&text);
+    return rc;
+}
+
+static void free_submit(struct message *m)
+{
+    free(m->submit.ask.req.data);
+    free(m->submit.ask.tok.v);
+}
+
+/* --no-wait: as sbatch does. */
+static int leave_in_queue(struct connection *c, const struct message *submit, const struct arguments *a)
+{
+    char id[K3_ID_DIGITS + 1];
+    struct message accepted;
+    struct k3_error err;
+    int code = connect_ask(c, submit, WIRE_ACCEPTED, &accepted, &err);
+
+    if (code != EXIT_CODE_OK)
+        return options_fail(&program, code, err.text);
+    k3_id_format(&submit->head.id, id);
+    if (a->json)
+        printf("{\"id\":\"%s\",\"place\":%u}\n", id, (unsigned int)accepted.accepted.place);
+    else
+        printf(a->parsable ? "%s\n" : "Submitted request %s\n", id);
+    message_clear(&accepted);
+    if (fflush(stdout) == 0)
+        return EXIT_CODE_OK;
+    k3_errorf(&err, "standard output: %s", strerror(errno));
+    return options_fail(&program, EXIT_CODE_FAILED, err.text);
+}
+
+static int submit(struct message *m, const struct arguments *a, const struct settings *s)
+{
+    struct k3_error err;
+    struct connection *c = connect_open(s, &err);
+    int code;
+
+    if (!c)
+        return options_fail(&program, EXIT_CODE_UNREACHABLE, err.text);
+    if (a->no_wait) {
+        code = leave_in_queue(c, m, a);
+    } else {
+        bool tokens = a->output && strcmp(a->output, "tokens") == 0;
+        struct output *output = output_create(a->json  ? OUTPUT_JSON
+                                              : tokens ? OUTPUT_TOKENS
+                                                       : OUTPUT_TEXT,
+                                              a->show_reasoning);
+        struct follow_options options = {program.name, a->parsable, a->verbose};
+        code = follow_request(c, m, output, &options);
+        output_destroy(output);
+    }
+    connect_close(c);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments a = {0};
+    struct settings settings;
+    struct message m;
+    struct k3_error err;
+    int code;
+
+    hold_standard_descriptors();
+    int first = options_parse(&program, argc, argv, &a, &settings, &code);
+    if (first < 0)
+        return code;
+    if (a.output && strcmp(a.output, "text") != 0 && strcmp(a.output, "tokens") != 0)
+        code = usage_error("--output: text or tokens");
+    else if (a.prompt_tokens && (first < argc || a.files.n > 0 || a.system))
+        code = usage_error("--prompt-tokens is the whole prompt: no text, -f or --system beside it");
+    else if (build_submit(&m, &a, &settings, argv + first, (size_t)(argc - first), &err) < 0)
+        code = options_fail(&program, EXIT_CODE_USAGE, err.text);
+    else {
+        code = submit(&m, &a, &settings);
+        free_submit(&m);
+    }
+    settings_clear(&settings);
+    return code;
+}

@@ -1,0 +1,41 @@
+/* output.h - the answer as it comes in, written as the user wants it
+ *
+ * Text goes to stdout as it comes; token ids too, with commas; JSON when all is there.  Reasoning goes to stderr when
+ * it is to be shown.  A terminal gets no control characters, whatever the model was talked into. */
+#ifndef K3_CLIENT_OUTPUT_H
+#define K3_CLIENT_OUTPUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "wire/message.h"
+
+enum output_form { OUTPUT_TEXT, OUTPUT_TOKENS, OUTPUT_JSON };
+
+struct output;
+
+struct output *output_create(enum output_form form, bool show_reasoning);
+void output_destroy(struct output *o); /* accepts NULL */
+
+/* Take a delta and write what it brings.  1: taken; 0: there are tokens missing before it (ask again from
+ * output_next()); -1: writing failed (errno EPIPE: the reader is gone).  What is there already is passed over. */
+int output_delta(struct output *o, const struct message_delta *d, struct k3_error *err);
+
+/* Would it be written on a terminal?  Then a live line there is cleared first. */
+bool output_shows(const struct output *o, const struct message_delta *d);
+
+/* The daemon was asked to send from output_next() on: pieces without tokens that came last come again. */
+void output_again(struct output *o);
+
+/* Offset of the first token that has not come yet. */
+uint64_t output_next(const struct output *o);
+/* What the last text belonged to. */
+enum delta_channel output_channel(const struct output *o);
+/* Has anything been put on the terminal, so that a live line would come in between? */
+bool output_on_terminal(const struct output *o);
+
+/* The end: the last newline, or the JSON object, is written and flushed.  -1 as above. */
+int output_end(struct output *o, const struct k3_id *id, const struct message_done *done, struct k3_error *err);
+
+#endif
