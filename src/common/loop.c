@@ -115,6 +115,7 @@ static void run_deferred(struct loop *l)
 
 void loop_destroy(struct loop *l)
 {
+    struct signalfd_siginfo late;
     int saved = errno;
 
     if (!l)
@@ -124,6 +125,9 @@ void loop_destroy(struct loop *l)
         free(l->sources[i]);
     for (size_t i = 0; i < l->timer_count; i++)
         free(l->timers[i]);
+    /* One that is still pending was meant for the loop; given back with the mask it would kill the program. */
+    while (read(l->signal_fd, &late, sizeof late) == sizeof late)
+        ;
     if (l->signal_fd >= 0)
         close(l->signal_fd);
     pthread_sigmask(SIG_SETMASK, &l->old_mask, NULL);

@@ -29,7 +29,8 @@ struct loop_source;
 struct loop_timer;
 
 struct loop *loop_create(struct k3_error *err);
-/* Runs the deferred calls, then forgets all sources and gives the signals back.  Accepts NULL. */
+/* Runs the deferred calls, then forgets all sources and gives the signals back, without those that are pending.
+ * Accepts NULL. */
 void loop_destroy(struct loop *l);
 
 /* Turn until loop_stop(); 0, or -1 when waiting failed.  Can be run again. */

@@ -231,6 +231,17 @@ static void destroying_the_loop_runs_what_was_deferred(void **state)
     assert_string_equal(t.text, "dD");
 }
 
+static void destroying_the_loop_drops_pending_signals(void **state)
+{
+    struct k3_error err;
+    struct loop *loop = loop_create(&err);
+    (void)state;
+    assert_int_equal(loop_on_signal(loop, SIGUSR1, on_signal, NULL, &err), 0);
+    raise(SIGUSR1);
+    loop_destroy(loop);
+    /* Still alive: the default action of SIGUSR1 would have ended this program. */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +251,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_removed_is_not_called_even_if_it_was_ready, start, stop),
         cmocka_unit_test_setup_teardown(messages_left_in_a_socket_bring_it_back, start, stop),
         cmocka_unit_test(destroying_the_loop_runs_what_was_deferred),
+        cmocka_unit_test(destroying_the_loop_drops_pending_signals),
     };
     return cmocka_run_group_tests_name("loop", tests, NULL, NULL);
 }
