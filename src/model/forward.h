@@ -37,6 +37,7 @@ struct forward *forward_create(const struct k3_config *c, const struct shard *sh
                                struct k3_error *err);
 void forward_destroy(struct forward *f);
 
+/* Borrowed during forward_step(). */
 struct forward_step {
     struct kern_batch batch;
     const int32_t *token;  /* [batch.rows] */
@@ -45,10 +46,12 @@ struct forward_step {
 };
 
 /* Run one step.  logits is [outputs, vocab] F32, whole on every rank, good until the next step; NULL when outputs is 0.
- */
+ * A plan that reaches outside the limits is refused with errno EINVAL before anything has changed; after any other
+ * failure the states of the step's sequences are lost, and the ranks may no longer agree.  Never allocates. */
 int forward_step(struct forward *f, const struct forward_step *step, const float **logits, struct k3_error *err);
 
-/* Call trace(layer, p, arg) after every layer with the running residual p [rows, H] (SPEC 4.3); NULL ends it. */
+/* Call trace(layer, p, arg) after every layer with the running residual p [rows, H] (SPEC 4.3), which may be read until
+ * it returns; NULL ends it. */
 void forward_trace(struct forward *f, void (*trace)(int layer, const struct k3_tensor *p, void *arg), void *arg);
 
 #endif
