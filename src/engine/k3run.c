@@ -714,9 +714,10 @@ static int run_prompt(const struct options *o, struct k3_error *err)
         return -1;
     r.max_tokens = o->max_tokens >= 0 ? o->max_tokens : o->dump_logits || o->dump_hidden ? 0 : 512;
     if (prepare(&r, err) < 0) {
-        /* All ranks are here, so they end quietly, and one of them says why. */
-        if (!is_first(&r))
-            err->text[0] = '\0';
+        /* One of us says why while all are still here: the first rank to leave in failure takes the others with it. */
+        if (is_first(&r))
+            fprintf(stderr, "k3run: %s\n", err->text);
+        err->text[0] = '\0';
         goto out;
     }
     if (prefill(&r, &logits, err) < 0 || (r.max_tokens > 0 && generate(&r, logits, err) < 0)) {
