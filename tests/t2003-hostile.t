@@ -62,7 +62,7 @@ else
     skip 10 "only root can be somebody else"
 fi
 like "$(fakeclient delta)" "^refused 3 .*HELLO first" "a client is no engine"
-like "$(fakeclient credit)" "^refused 2 OK is not for the daemon" "what is not for the daemon is refused"
+like "$(fakeclient ok)" "^refused 2 OK is not for the daemon" "what is not for the daemon is refused"
 like "$(fakeclient --id 00000000000000000000000000000000 submit)" "^refused 2" "so is a request without an id"
 
 # --- limits
@@ -77,8 +77,17 @@ ok "and the daemon lives" kill -0 "$queued_pid"
 ok "the log counts it" wait_for 2 grep -q "frames were no messages" "$tmp/log/k3queued.log"
 is "$(($(wc -l <"$tmp/log/k3queued.log") < 400))" 1 "in a few lines"
 
+stop_queued
+restart_queued
+sleep 0.2
+fakeclient --pause 2 squat &
+squatter=$!
+sleep 0.5
+is "$(fakeclient info)" "queued 0 running 0 model -" "names that libzmq would give to others do no harm"
+ok "and the daemon lives" kill -0 "$queued_pid"
+wait $squatter
+
 # --- a reader who does not read
-for id in $(fakeclient list | awk '{print $2}'); do fakeclient --id "$id" cancel >/dev/null; done
 start engine fakeengine --tokens 40000 --context 100000
 slow=$(new_id)
 fakeclient --id "$slow" --quiet --line 1 --pause-at 1 --pause 9 submit >"$tmp/slow" &

@@ -135,6 +135,14 @@ static void raise_file_limit(void)
     }
 }
 
+/* libzmq 4.3 numbers the peers of a ROUTER from rand(), which starts alike in every process, and a peer may bring a
+ * number of its own.  One that guesses right takes the place of a peer that has left, or ends this process when its
+ * number comes up. */
+static void make_peers_hard_to_guess(void)
+{
+    srand(randombytes_random());
+}
+
 static void on_stop(void *arg, int signo)
 {
     log_notice("%s: stopping", strsignal(signo));
@@ -169,6 +177,7 @@ static int serve(const struct settings *settings, struct k3_error *err)
         goto out;
     if (!(seat = seat_take(options.endpoint, err)))
         goto out;
+    make_peers_hard_to_guess();
     if (!(zmq = zmq_ctx_new())) {
         k3_errorf(err, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
         goto out;

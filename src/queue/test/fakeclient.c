@@ -1,7 +1,7 @@
 /* fakeclient - a client for tests: says one thing to the k3queued of k3.conf and prints what comes back, one line a
  * message
  *
- *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|credit|delta|garbage
+ *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|delta|ok|garbage|squat
  *
  * Text that was streamed is printed at the end as one line "text ...".  Exit status 0, or the code of REFUSED; 9:
  * nothing came for
@@ -43,6 +43,7 @@ static struct auth *auth;
 static char *text;
 static size_t text_len;
 static long deltas;
+static void *squatters[100];
 static char *ids; /* streamed, with commas */
 
 static void die(const char *what, const struct k3_error *err)
@@ -152,6 +153,26 @@ static void say_garbage(void)
             zmq_send(sock, noise, 1, 0);
     }
     free(body.data);
+}
+
+/* Take the names that an unprepared libzmq gives to its first peers, and keep them for --pause seconds. */
+static void squat(void *zmq, const char *endpoint)
+{
+    const uint32_t first = 1804289383; /* rand() of a process that did not call srand() */
+    struct k3_error err;
+
+    for (uint32_t i = 0; i < 100; i++) {
+        uint32_t n = first + i;
+        uint8_t name[5] = {0, (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n};
+        void *dealer = frame_socket(zmq, ZMQ_DEALER, 0, &err);
+        struct message m = message_of(WIRE_INFO, NULL);
+
+        zmq_setsockopt(dealer, ZMQ_ROUTING_ID, name, sizeof name);
+        if (frame_connect(dealer, endpoint, &err) < 0 || frame_send(dealer, NULL, &m, NULL, &err) < 0)
+            die("squat", &err);
+        squatters[i] = dealer;
+    }
+    usleep((useconds_t)(opt.pause_sec * 1e6));
 }
 
 static void say_what(const char *what)
@@ -412,11 +433,16 @@ int main(int argc, char **argv)
         die("settings", &err);
     if (!(auth = auth_create(settings.common.munge_socket, &err)))
         die("munge", &err);
-    if (!(sock = frame_socket(zmq, ZMQ_DEALER, opt.line, &err)) ||
-        frame_connect(sock, settings.common.socket, &err) < 0)
+    if (!(sock = frame_socket(zmq, ZMQ_DEALER, opt.line, &err)))
+        die("socket", &err);
+    if (frame_connect(sock, settings.common.socket, &err) < 0)
         die("socket", &err);
     zmq_setsockopt(sock, ZMQ_LINGER, &linger, sizeof linger);
     for (; optind < argc; optind++) {
+        if (!strcmp(argv[optind], "squat")) {
+            squat(zmq, settings.common.socket);
+            continue;
+        }
         say_what(argv[optind]);
         if (strcmp(argv[optind], "garbage") != 0)
             rc = hear_all();
@@ -424,6 +450,8 @@ int main(int argc, char **argv)
     auth_destroy(auth);
     settings_clear(&settings);
     zmq_close(sock);
+    for (size_t i = 0; i < sizeof squatters / sizeof *squatters && squatters[i]; i++)
+        zmq_close(squatters[i]);
     zmq_ctx_term(zmq);
     free(text);
     free(ids);
