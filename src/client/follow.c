@@ -139,18 +139,26 @@ static void output_failed(struct follow *f, const struct k3_error *err)
     cancel(f);
 }
 
+static void take_reason(struct follow *f, const char *reason)
+{
+    bool none = !reason || strcmp(reason, "None") == 0;
+
+    snprintf(f->reason, sizeof f->reason, "%s", none ? "" : reason);
+}
+
 static void take_accepted(struct follow *f, const struct message_accepted *m)
 {
     wait_for(f, FOR_NOTHING, 0);
     f->place = m->place;
-    snprintf(f->reason, sizeof f->reason, "%s", m->reason ? m->reason : "");
+    take_reason(f, m->reason);
     if (f->options->parsable) {
         printf("%s\n", f->id);
         fflush(stdout);
     }
     if (talkative(f)) {
+        const char *effort = m->eff ? m->eff : f->options->effort;
         status_clear(f->status);
-        fprintf(stderr, m->eff ? "request %.8s, reasoning effort %s\n" : "request %.8s\n", f->id, m->eff);
+        fprintf(stderr, "request %.8s%s%s\n", f->id, effort ? ", reasoning effort " : "", effort ? effort : "");
     }
     redraw(f);
 }
@@ -159,7 +167,7 @@ static void take_state(struct follow *f, const struct message_state *m)
 {
     f->state = m->state;
     f->place = m->place;
-    snprintf(f->reason, sizeof f->reason, "%s", m->reason ? m->reason : "");
+    take_reason(f, m->reason);
     redraw(f);
 }
 

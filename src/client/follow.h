@@ -18,8 +18,9 @@
 
 struct follow_options {
     const char *program;
-    bool parsable; /* the id on stdout before the answer */
-    bool verbose;  /* id and usage on stderr even when that is no terminal */
+    const char *effort; /* reasoning effort asked for, to be shown; NULL: none */
+    bool parsable;      /* the id on stdout before the answer */
+    bool verbose;       /* id and usage on stderr even when that is no terminal */
 };
 
 /* `submit` is a SUBMIT with watch set, borrowed.  The exit code of the program; where that is not EXIT_CODE_OK, what

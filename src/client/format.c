@@ -122,24 +122,23 @@ static const struct column {
     char letter;
     const char *heading;
     char *(*text)(const struct context *c);
-    const char *sentence;
 } columns[] = {
-    {'i', "ID", id, "first digits of the id, as many as tell the rows apart"},
-    {'I', "REQUEST", whole_id, "the whole id"},
-    {'j', "NAME", name, "job name"},
-    {'u', "USER", user, "user"},
-    {'t', "ST", state, "state in two letters"},
-    {'T', "STATE", state_name, "state"},
-    {'M', "TIME", time_used, "time running"},
-    {'k', "TOKENS", answer_tokens, "tokens of the answer so far"},
-    {'m', "MAX", max_tokens, "most tokens of the answer"},
-    {'p', "PROMPT", prompt_tokens, "tokens of the prompt"},
-    {'P', "PLACE", place, "place in the queue"},
-    {'r', "REASON", reason, "why it waits"},
-    {'R', "JOB(REASON)", job_or_reason, "Slurm job that runs it, or why it waits"},
-    {'A', "JOBID", job, "Slurm job that runs it"},
-    {'V', "SUBMIT_TIME", submit_time, "when it was submitted"},
-    {'S', "START_TIME", start_time, "when it started"},
+    {'i', "ID", id},
+    {'I', "REQUEST", whole_id},
+    {'j', "NAME", name},
+    {'u', "USER", user},
+    {'t', "ST", state},
+    {'T', "STATE", state_name},
+    {'M', "TIME", time_used},
+    {'k', "TOKENS", answer_tokens},
+    {'m', "MAX", max_tokens},
+    {'p', "PROMPT", prompt_tokens},
+    {'P', "PLACE", place},
+    {'r', "REASON", reason},
+    {'R', "JOB(REASON)", job_or_reason},
+    {'A', "JOBID", job},
+    {'V', "SUBMIT_TIME", submit_time},
+    {'S', "START_TIME", start_time},
 };
 
 static const struct column *find_column(char letter)
@@ -231,10 +230,4 @@ void format_row(const char *format, const struct message_listing_row *row, int d
     struct context c = {row, digits, now};
 
     print(format, &c, out);
-}
-
-void format_describe(FILE *out)
-{
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        fprintf(out, "  %%%c  %s\n", columns[i].letter, columns[i].sentence);
 }

@@ -14,7 +14,4 @@ int format_check(const char *format, struct k3_error *err);
 void format_heading(const char *format, FILE *out);
 void format_row(const char *format, const struct message_listing_row *row, int digits, double now, FILE *out);
 
-/* "i  first digits of the id" ..., for --help. */
-void format_describe(FILE *out);
-
 #endif

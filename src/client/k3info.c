@@ -62,7 +62,7 @@ static void print_json(const struct message_info_reply *info)
     json_t *root = json_pack("{s:o, s:f, s:i, s:i, s:o, s:o}", "version", text_or_null(info->ver), "up_seconds",
                              info->up_s, "queued", (int)info->queued, "running", (int)info->running, "model",
                              text_or_null(info->model), "engines", engines);
-    json_dumpf(root, stdout, JSON_COMPACT);
+    json_dumpf(root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(15));
     putchar('\n');
     json_decref(root);
 }

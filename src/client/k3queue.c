@@ -78,7 +78,7 @@ static void print_json(const struct list *l, const struct arguments *a)
     for (size_t i = 0; i < l->n; i++)
         if (is_shown(&l->v[i], a))
             json_array_append_new(list, row_json(&l->v[i]));
-    json_dumpf(root, stdout, JSON_COMPACT);
+    json_dumpf(root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(15));
     putchar('\n');
     json_decref(root);
 }

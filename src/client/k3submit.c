@@ -154,7 +154,8 @@ static int submit(struct message *m, const struct arguments *a, const struct set
                                               : tokens ? OUTPUT_TOKENS
                                                        : OUTPUT_TEXT,
                                               a->show_reasoning);
-        struct follow_options options = {program.name, a->parsable, a->verbose};
+        const char *effort = a->prompt_tokens ? NULL : a->no_thinking ? "none" : s->k3submit.reasoning_effort;
+        struct follow_options options = {program.name, effort, a->parsable, a->verbose};
         code = follow_request(c, m, output, &options);
         output_destroy(output);
     }

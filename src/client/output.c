@@ -307,7 +307,7 @@ int output_end(struct output *o, const struct k3_id *id, const struct message_do
         return write_all(STDOUT_FILENO, "\n", o->midline ? 1 : 0, err);
 
     json_t *root = output_json(o, id, done);
-    char *text = json_dumps(root, JSON_COMPACT);
+    char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(15));
     int rc = text ? write_all(STDOUT_FILENO, text, strlen(text), err) : k3_errorf(err, "the answer is not UTF-8 text");
     if (rc == 0)
         rc = write_all(STDOUT_FILENO, "\n", 1, err);

@@ -96,6 +96,7 @@ static bool next_message(const struct watcher *w, struct message *m)
         *m = message_of(WIRE_REFUSED, &r->id);
         m->refused.code = EXIT_CODE_FAILED;
         m->refused.msg = (char *)"dropped because nothing was read for a while: attach again";
+        m->refused.retry = 1;
     } else if (w->state_due) {
         *m = state_message(r);
     } else if (r->answer && w->piece < answer_pieces(r->answer)) {

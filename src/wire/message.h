@@ -164,7 +164,7 @@ struct message_accepted {
 struct message_refused {
     uint32_t code; /* enum exit_code; required */
     char *msg;     /* required */
-    double retry;  /* seconds, 0: no use */
+    double retry;  /* seconds after which to try again (an answer that was being sent: to attach again); 0: no use */
 };
 struct message_state {
     enum request_state state; /* required */

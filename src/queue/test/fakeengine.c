@@ -40,6 +40,8 @@ static struct options {
     long lie_at, repeat_at, return_at; /* skip a token, send one twice, return everything and drain */
     long short_at;                     /* end an answer with one token too few sent */
     bool deaf;                         /* to ENGINE_CANCEL */
+    uint32_t think;                    /* tokens of thinking before the answer */
+    const char *word;                  /* of the texts, before the number */
 } opt = {.job = 7,
          .slots = 4,
          .context = 4096,
@@ -50,7 +52,8 @@ static struct options {
          .lie_at = -1,
          .repeat_at = -1,
          .return_at = -1,
-         .short_at = -1};
+         .short_at = -1,
+         .word = "w"};
 
 static void *sock;
 static struct work works[SLOTS];
@@ -106,14 +109,14 @@ static void say_token(struct work *w, uint32_t p)
 {
     struct message m = message_of(WIRE_DELTA, &w->id);
     uint32_t id = fake_token(p);
-    char text[16];
+    char text[64];
 
     m.delta.off = p;
-    m.delta.ch = CHANNEL_RESPONSE;
+    m.delta.ch = p < opt.think ? CHANNEL_THINK : CHANNEL_RESPONSE;
     m.delta.ids.v = &id;
     m.delta.ids.n = 1;
     m.delta.txt.data = text;
-    m.delta.txt.len = (size_t)snprintf(text, sizeof text, "w%u ", p);
+    m.delta.txt.len = (size_t)snprintf(text, sizeof text, "%s%u ", opt.word, p);
     say(&m, NULL);
 }
 
@@ -285,7 +288,8 @@ static void parse(int argc, char **argv)
         {"job", 1, NULL, 'j'},      {"slots", 1, NULL, 's'},  {"context", 1, NULL, 'c'},   {"tokens", 1, NULL, 't'},
         {"rate", 1, NULL, 'r'},     {"load", 1, NULL, 'l'},   {"die-at", 1, NULL, 'd'},    {"mute-at", 1, NULL, 'm'},
         {"stall-at", 1, NULL, 'S'}, {"lie-at", 1, NULL, 'L'}, {"repeat-at", 1, NULL, 'R'}, {"return-at", 1, NULL, 'b'},
-        {"short-at", 1, NULL, 'x'}, {"deaf", 0, NULL, 'D'},   {NULL, 0, NULL, 0}};
+        {"short-at", 1, NULL, 'x'}, {"deaf", 0, NULL, 'D'},   {"think", 1, NULL, 'T'},     {"word", 1, NULL, 'w'},
+        {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -328,6 +332,12 @@ static void parse(int argc, char **argv)
             break;
         case 'x':
             opt.short_at = strtol(optarg, NULL, 10);
+            break;
+        case 'T':
+            opt.think = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'w':
+            opt.word = optarg;
             break;
         case 'D':
             opt.deaf = true;

@@ -1,0 +1,181 @@
+/* output_test.c - deltas to stdout: forms, repeats, gaps */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "client/output.h"
+
+static uint32_t ids[] = {10, 11, 12, 13, 14, 15};
+static const struct message_done done = {.why = DONE_STOP, .ptok = 3, .ctok = 5};
+static const struct k3_id id = {{0xab}};
+
+static struct message_delta delta(uint64_t off, size_t n, enum delta_channel ch, char *text)
+{
+    struct message_delta d = {.off = off, .ch = ch, .ids = {ids + off, n}, .txt = {text, strlen(text)}};
+    return d;
+}
+
+/* While it runs, standard output and error go to a file each. */
+struct capture {
+    int saved[2];
+    FILE *file[2];
+};
+
+static struct capture begin(void)
+{
+    struct capture c;
+    fflush(stdout);
+    fflush(stderr);
+    for (int i = 0; i < 2; i++) {
+        c.saved[i] = dup(i + 1);
+        c.file[i] = tmpfile();
+        assert_non_null(c.file[i]);
+        dup2(fileno(c.file[i]), i + 1);
+    }
+    return c;
+}
+
+static void end(struct capture *c, char out[2][2000])
+{
+    for (int i = 0; i < 2; i++) {
+        dup2(c->saved[i], i + 1);
+        close(c->saved[i]);
+        rewind(c->file[i]);
+        out[i][fread(out[i], 1, 1999, c->file[i])] = '\0';
+        fclose(c->file[i]);
+    }
+}
+
+/* Feed an answer with thinking, a character held back, pieces without ids, and a part of it twice. */
+static void feed(enum output_form form, bool reasoning, char out[2][2000])
+{
+    struct k3_error err;
+    struct output *o = output_create(form, reasoning);
+    struct message_delta d[] = {
+        delta(0, 2, CHANNEL_THINK, "hmm"), delta(2, 1, CHANNEL_THINK, "!"),    delta(3, 0, CHANNEL_RESPONSE, "A"),
+        delta(3, 1, CHANNEL_RESPONSE, ""), delta(4, 1, CHANNEL_RESPONSE, "B"), delta(5, 0, CHANNEL_RESPONSE, "C"),
+    };
+    struct capture c = begin();
+    for (int i = 0; i < 6; i++) {
+        int rc = output_delta(o, &d[i], &err);
+        if (i == 3)
+            rc += output_delta(o, &d[1], &err) - 1; /* seen */
+        assert_int_equal(rc, 1);
+    }
+    /* Attached again at token 5: the piece without ids there comes again, a new one after it. */
+    assert_int_equal(output_next(o), 5);
+    output_again(o);
+    struct message_delta last = delta(5, 0, CHANNEL_RESPONSE, "D");
+    assert_int_equal(output_delta(o, &d[5], &err), 1);
+    assert_int_equal(output_delta(o, &last, &err), 1);
+    struct message_delta gap = delta(6, 1, CHANNEL_RESPONSE, "E");
+    gap.ids.n = 0;
+    assert_int_equal(output_delta(o, &gap, &err), 0);
+    assert_int_equal(output_end(o, &id, &done, &err), 0);
+    end(&c, out);
+    output_destroy(o);
+}
+
+static void text_is_the_answer_alone(void **state)
+{
+    char out[2][2000];
+    (void)state;
+    feed(OUTPUT_TEXT, false, out);
+    assert_string_equal(out[0], "ABCD\n");
+    assert_string_equal(out[1], "");
+    feed(OUTPUT_TEXT, true, out);
+    assert_string_equal(out[0], "ABCD\n");
+    assert_string_equal(out[1], "hmm!\n");
+}
+
+static void tokens_are_one_line_of_ids(void **state)
+{
+    char out[2][2000];
+    (void)state;
+    feed(OUTPUT_TOKENS, false, out);
+    assert_string_equal(out[0], "10,11,12,13,14\n");
+    assert_string_equal(out[1], "");
+}
+
+static void json_holds_everything(void **state)
+{
+    char out[2][2000];
+    json_t *j;
+    (void)state;
+    feed(OUTPUT_JSON, false, out);
+    assert_non_null(j = json_loads(out[0], 0, NULL));
+    assert_string_equal(json_string_value(json_object_get(j, "content")), "ABCD");
+    assert_string_equal(json_string_value(json_object_get(j, "reasoning_content")), "hmm!");
+    assert_string_equal(json_string_value(json_object_get(j, "finish_reason")), "stop");
+    assert_string_equal(json_string_value(json_object_get(j, "id")), "ab000000000000000000000000000000");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(j, "usage"), "total_tokens")), 8);
+    assert_int_equal(json_array_size(json_object_get(j, "token_ids")), 5);
+    json_decref(j);
+}
+
+static void tool_calls_are_put_together(void **state)
+{
+    struct k3_error err;
+    char out[2][2000];
+    struct output *o = output_create(OUTPUT_JSON, false);
+    struct message_delta d[] = {
+        delta(0, 1, CHANNEL_TOOL, "{\"a\""),
+        delta(1, 1, CHANNEL_TOOL, ":1}"),
+        delta(2, 1, CHANNEL_TOOL, "{}"),
+    };
+    (void)state;
+    d[0].tn = "f";
+    d[2].tn = "g";
+    d[2].ti = 1;
+    struct capture c = begin();
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(output_delta(o, &d[i], &err), 1);
+    assert_int_equal(output_end(o, &id, &done, &err), 0);
+    end(&c, out);
+    output_destroy(o);
+    assert_non_null(strstr(out[0],
+                           "\"tool_calls\":[{\"id\":\"call_0\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                           "\"arguments\":\"{\\\"a\\\":1}\"}},{\"id\":\"call_1\""));
+    assert_non_null(strstr(out[0], "\"finish_reason\":\"tool_calls\""));
+}
+
+static void a_reader_that_is_gone_is_told(void **state)
+{
+    struct k3_error err;
+    struct message_delta d = delta(0, 1, CHANNEL_RESPONSE, "x");
+    struct output *o = output_create(OUTPUT_TEXT, false);
+    int p[2], saved = dup(STDOUT_FILENO);
+    (void)state;
+    fflush(stdout);
+    signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(pipe(p), 0);
+    close(p[0]);
+    dup2(p[1], STDOUT_FILENO);
+    close(p[1]);
+    int rc = output_delta(o, &d, &err), cause = errno;
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    assert_int_equal(rc, -1);
+    assert_int_equal(cause, EPIPE);
+    output_destroy(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_the_answer_alone),      cmocka_unit_test(tokens_are_one_line_of_ids),
+        cmocka_unit_test(json_holds_everything),         cmocka_unit_test(tool_calls_are_put_together),
+        cmocka_unit_test(a_reader_that_is_gone_is_told),
+    };
+    return cmocka_run_group_tests_name("output", tests, NULL, NULL);
+}
