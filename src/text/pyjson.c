@@ -156,7 +156,8 @@ void pyjson_escape(struct buf *out, const char *s, size_t n)
             out->n += (size_t)snprintf(u, 7, "\\u%04x", c);
         }
     }
-    buf_add(out, s + plain, n - plain);
+    if (plain < n) /* s may be NULL when n is 0 */
+        buf_add(out, s + plain, n - plain);
 }
 
 static void dump_string(struct buf *out, const char *s, size_t n)
