@@ -26,7 +26,7 @@ struct store *store_create(void);
 void store_destroy(struct store *s); /* a commit that has not completed never will */
 
 void store_begin(struct store *s);
-/* Borrows r until the commit's completion. */
+/* Takes what it needs of r, now. */
 void store_put(struct store *s, enum store_record record, const struct request *r);
 /* failed: NULL, or why nothing of this commit was kept.  The fault "store-slow" makes a commit take a second. */
 void store_commit(struct store *s, double now, void (*done)(void *arg, const struct k3_error *failed), void *arg);

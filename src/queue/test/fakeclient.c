@@ -66,7 +66,7 @@ static void say_badly_signed(struct message *m)
     uint8_t header[MESSAGE_HEADER];
     struct message_bytes body;
     struct k3_error err;
-    char *credential;
+    char *credential = NULL;
 
     if (message_encode(m, header, &body, &err) < 0 ||
         !(credential = auth_sign(auth, header, 5, body.data, body.len, &err)))
