@@ -75,12 +75,13 @@ static inline float cpu_bf16(uint16_t bits)
 /* Eight (or n < 8) of a one-row tensor of weights, F32 or BF16. */
 static inline v8 cpu_weights(const struct k3_tensor *w, int64_t d, int64_t n)
 {
-    float lane[LANES] = {0};
     if (w->dtype == K3_F32)
         return n < LANES ? v8_load_n((const float *)w->data + d, n) : v8_load((const float *)w->data + d);
-    for (int64_t i = 0; i < n && i < LANES; i++)
-        lane[i] = cpu_bf16(((const uint16_t *)w->data)[d + i]);
-    return v8_load(lane);
+    uint16_t lane[LANES] = {0};
+    const uint16_t *from = (const uint16_t *)w->data + d;
+    if (n < LANES)
+        from = memcpy(lane, from, (size_t)n * sizeof *from);
+    return bf16_load(from);
 }
 
 /* The 576 cached values of sequence i's token at position pos. */

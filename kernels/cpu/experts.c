@@ -25,11 +25,13 @@ static struct k3_tensor expert(const struct kern_expert_matrix *m, int64_t e)
     return w;
 }
 
-/* Pairs from p on that go to one expert, as many as a matrix product takes at a time. */
+/* Pairs from p on that go to one expert, as many as a matrix product takes at a time: from different rows, because each
+ * row adds up in one place. */
 static int run_length(const struct group *g, int p)
 {
-    int n = 1;
-    while (n < CPU_TILE_ROWS && p + n < g->end && g->a->id[g->pair[p + n]] == g->a->id[g->pair[p]])
+    int n = 1, topk = g->a->topk;
+    while (n < CPU_TILE_ROWS && p + n < g->end && g->a->id[g->pair[p + n]] == g->a->id[g->pair[p]] &&
+           g->pair[p + n] / topk != g->pair[p + n - 1] / topk)
         n++;
     return n;
 }

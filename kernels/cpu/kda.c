@@ -36,13 +36,14 @@ static float step_row(const struct prepared *p, float v, float beta, float *row)
 {
     float e = beta * (v - norm_dot(row, p->decayed_k, D));
     v8 acc[2] = {v8_set(0), v8_set(0)};
-    for (int d = 0; d < D; d += 2 * LANES)
+    for (int d = 0; d < D; d += 2 * LANES) {
         UNROLL
-    for (int j = 0; j < 2; j++) {
-        int at = d + j * LANES;
-        v8 next = v8_fma(v8_load(p->k + at), v8_set(e), v8_load(row + at) * v8_load(p->decay + at));
-        v8_store(row + at, next);
-        acc[j] = v8_fma(next, v8_load(p->q + at), acc[j]);
+        for (int j = 0; j < 2; j++) {
+            int at = d + j * LANES;
+            v8 next = v8_fma(v8_load(p->k + at), v8_set(e), v8_load(row + at) * v8_load(p->decay + at));
+            v8_store(row + at, next);
+            acc[j] = v8_fma(next, v8_load(p->q + at), acc[j]);
+        }
     }
     return v8_sum(acc[0] + acc[1]);
 }

@@ -3,7 +3,7 @@
  * y[t][o] += scale[t] * sum_i w[o,i] x[t][i] for t < n <= CPU_TILE_ROWS and o in [o0, o1); scale NULL is 1 for all.
  *
  * The one order of the sum, whatever n, the worker and the path: columns in blocks of MATMUL_BLOCK; in a block, eight
- * lanes of multiply-adds over the columns in the order of simd_order(), then v8_sum(); the blocks one after the other
+ * lanes of multiply-adds over the columns in the order of simd_reorder(), then v8_sum(); the blocks one after the other
  * into y. */
 #ifndef K3_KERNELS_CPU_MATMUL_H
 #define K3_KERNELS_CPU_MATMUL_H
@@ -21,10 +21,11 @@ SIMD_INLINE void dot_tile(const int R, const int O, int64_t k, const float *cons
 {
     v8 acc[4][4];
     UNROLL
-    for (int r = 0; r < R; r++)
+    for (int r = 0; r < R; r++) {
         UNROLL
-    for (int o = 0; o < O; o++)
-        acc[r][o] = v8_set(0);
+        for (int o = 0; o < O; o++)
+            acc[r][o] = v8_set(0);
+    }
     for (int64_t i = 0; i < k; i += LANES) {
         v8 wv[4];
         UNROLL
@@ -39,10 +40,11 @@ SIMD_INLINE void dot_tile(const int R, const int O, int64_t k, const float *cons
         }
     }
     UNROLL
-    for (int r = 0; r < R; r++)
+    for (int r = 0; r < R; r++) {
         UNROLL
-    for (int o = 0; o < O; o++)
-        sum[r * stride + o] = v8_sum(acc[r][o]);
+        for (int o = 0; o < O; o++)
+            sum[r * stride + o] = v8_sum(acc[r][o]);
+    }
 }
 
 /* The same with R in 1 ... 4 and O in 1 ... 3 known only at run time. */

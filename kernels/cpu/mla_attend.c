@@ -132,10 +132,11 @@ SIMD_INLINE void mix_tile(const int R, struct scratch *s, int first, int begin, 
 {
     v8 acc[TILE][2];
     UNROLL
-    for (int r = 0; r < R; r++)
+    for (int r = 0; r < R; r++) {
         UNROLL
-    for (int j = 0; j < 2; j++)
-        acc[r][j] = v8_load(&s->cbar[first + r][d + j * LANES]);
+        for (int j = 0; j < 2; j++)
+            acc[r][j] = v8_load(&s->cbar[first + r][d + j * LANES]);
+    }
     for (int pos = begin; pos < end; pos++) {
         v8 c0 = v8_load(c[pos] + d), c1 = v8_load(c[pos] + d + LANES);
         UNROLL
@@ -146,10 +147,11 @@ SIMD_INLINE void mix_tile(const int R, struct scratch *s, int first, int begin, 
         }
     }
     UNROLL
-    for (int r = 0; r < R; r++)
+    for (int r = 0; r < R; r++) {
         UNROLL
-    for (int j = 0; j < 2; j++)
-        v8_store(&s->cbar[first + r][d + j * LANES], acc[r][j]);
+        for (int j = 0; j < 2; j++)
+            v8_store(&s->cbar[first + r][d + j * LANES], acc[r][j]);
+    }
 }
 
 /* Every query adds the positions that it sees and no other, be what it does not see NaN. */

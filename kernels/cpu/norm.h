@@ -11,10 +11,11 @@ SIMD_INLINE float norm_dot(const float *x, const float *y, int64_t n)
 {
     v8 acc[4] = {v8_set(0), v8_set(0), v8_set(0), v8_set(0)};
     int64_t d = 0;
-    for (; d + 4 * LANES <= n; d += 4 * LANES)
+    for (; d + 4 * LANES <= n; d += 4 * LANES) {
         UNROLL
-    for (int j = 0; j < 4; j++)
-        acc[j] = v8_fma(v8_load(x + d + j * LANES), v8_load(y + d + j * LANES), acc[j]);
+        for (int j = 0; j < 4; j++)
+            acc[j] = v8_fma(v8_load(x + d + j * LANES), v8_load(y + d + j * LANES), acc[j]);
+    }
     for (; d + LANES <= n; d += LANES)
         acc[0] = v8_fma(v8_load(x + d), v8_load(y + d), acc[0]);
     if (d < n)

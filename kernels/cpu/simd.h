@@ -106,8 +106,8 @@ SIMD_INLINE float v8_max(v8 v)
 
 /* --- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Columns that are decoded at a time.  A decoder is free to hand them out in an order of its own, simd_order(), in
- * which the other factor of the product is laid out beforehand. */
+/* Columns that are decoded at a time.  A decoder is free to hand them out in an order of its own; simd_reorder() lays
+ * out the other factor of the product likewise. */
 enum { UNIT = 32 };
 
 /* bf16 pairs: the low halves of sixteen are lanes 0 2 4 ..., the high halves 1 3 5 ... */
@@ -117,6 +117,15 @@ SIMD_INLINE void bf16_lanes(const void *p, v8 *even, v8 *odd)
     memcpy(&pair, p, sizeof pair);
     *even = (v8)(pair << 16);
     *odd = (v8)(pair & 0xffff0000u);
+}
+
+/* Eight bf16 in their order. */
+SIMD_INLINE v8 bf16_load(const uint16_t *p)
+{
+    typedef uint16_t half8 __attribute__((vector_size(16)));
+    half8 h;
+    memcpy(&h, p, sizeof h);
+    return (v8)(__builtin_convertvector(h, v8u) << 16);
 }
 
 /* The bf16 values of the 16 codes under every scale byte, as a table of high and one of low bytes. Every product of a
@@ -141,27 +150,52 @@ SIMD_INLINE void mxfp4_lanes(const uint8_t *codes, const struct mxfp4_table *t, 
     d[2] = (v8)(b << 16);
     d[3] = (v8)(b & 0xffff0000u);
 #else
-    uint32_t lane[UNIT];
-    for (int i = 0; i < UNIT; i++) {
-        int c = codes[i / 2] >> (i % 2 * 4) & 15;
-        lane[i] = (uint32_t)t->high[c] << 24 | (uint32_t)t->low[c] << 16;
+    for (int half = 0; half < 2; half++, codes += LANES) {
+        v8u even, odd;
+        for (int i = 0; i < LANES; i++) {
+            even[i] = (uint32_t)t->high[codes[i] & 15] << 24 | (uint32_t)t->low[codes[i] & 15] << 16;
+            odd[i] = (uint32_t)t->high[codes[i] >> 4] << 24 | (uint32_t)t->low[codes[i] >> 4] << 16;
+        }
+        d[2 * half] = (v8)even;
+        d[2 * half + 1] = (v8)odd;
     }
-    memcpy(d, lane, sizeof lane);
 #endif
 }
 
-/* Column of the unit that decoded lane i holds. */
-SIMD_INLINE int simd_order(enum k3_dtype dtype, int i)
+/* Sixteen floats apart into even and odd ones. */
+SIMD_INLINE void deinterleave(const float *from, v8 *even, v8 *odd)
 {
-    switch (dtype) {
-    case K3_BF16:
-        return i / 16 * 16 + i % LANES * 2 + i / LANES % 2;
-#ifdef __AVX2__
-    case K3_MXFP4: /* the even columns lie in the low half of the register, the odd ones in the high half */
-        return i / 16 * 16 + i % 4 * 4 + i / LANES % 2 * 2 + i / 4 % 2;
+    v8 a = v8_load(from), b = v8_load(from + LANES);
+#ifdef __clang__
+    *even = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+    *odd = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+    *even = __builtin_shuffle(a, b, (v8i){0, 2, 4, 6, 8, 10, 12, 14});
+    *odd = __builtin_shuffle(a, b, (v8i){1, 3, 5, 7, 9, 11, 13, 15});
 #endif
-    default:
-        return i;
+}
+
+/* One unit of the other factor, laid out as the weights of that type are decoded. */
+SIMD_INLINE void simd_reorder(enum k3_dtype dtype, const float *from, float *to)
+{
+    if (dtype == K3_F32) {
+        memcpy(to, from, UNIT * sizeof *to);
+        return;
+    }
+    for (int i = 0; i < UNIT; i += 2 * LANES) {
+        v8 even, odd;
+        deinterleave(from + i, &even, &odd);
+#ifdef __AVX2__
+        if (dtype == K3_MXFP4) { /* and once more: the even columns lie in a register's low half, the odd in its high */
+            __m256 e = (__m256)even, o = (__m256)odd;
+            __m256 low = _mm256_permute2f128_ps(e, o, 0x20);  /* 0 2 4 6 1 3 5 7 */
+            __m256 high = _mm256_permute2f128_ps(e, o, 0x31); /* 8 10 12 14 9 11 13 15 */
+            even = (v8)_mm256_shuffle_ps(low, high, 0x88);    /* 0 4 8 12 1 5 9 13 */
+            odd = (v8)_mm256_shuffle_ps(low, high, 0xdd);     /* 2 6 10 14 3 7 11 15 */
+        }
+#endif
+        v8_store(to + i, even);
+        v8_store(to + i + LANES, odd);
     }
 }
 

@@ -115,7 +115,7 @@ static void takes_empty_shards(void **state)
 static void takes_more_pairs_than_scratch(void **state)
 {
     (void)state;
-    mixture(20, 32, 131072, 2, 1);
+    mixture(3, 32, 524288, 2, 1);
 }
 
 static void refuses_numbers_out_of_range(void **state)
