@@ -8,7 +8,10 @@ model=$tmp/tiny-a
 k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
 
 # alone PROMPT TOKENS : what k3run makes of it, greedily.
-alone() { k3run --model "$model" --threads 1 --prompt-tokens "$1" --max-tokens "$2" --temperature 0 --ignore-eos --output tokens; }
+alone() {
+    k3run --model "$model" --threads 1 --prompt-tokens "$1" --max-tokens "$2" --temperature 0 --ignore-eos --output tokens ||
+        echo "k3run failed"
+}
 # ask PROMPT TOKENS : the same through queue and engine.
 ask() { fakeclient --wait 60 --quiet --greedy --tokens "$1" --max "$2" submit; }
 ids() { sed -n 's/^ids //p'; }
