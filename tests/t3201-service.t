@@ -69,7 +69,7 @@ is "$(field Restarts) $(squeue -h -o %i | wc -l)" "0 1" "all in one job"
 drain tiny-a
 
 serve tiny-b
-is "$(greedily k3submit 8192,12,500,33,7 64)" "$(greedily k3run 8192,12,500,33,7 64 --model "$tmp/tiny-b")" \
+is "$(greedily k3submit 768,12,500,33,7 64)" "$(greedily k3run 768,12,500,33,7 64 --model "$tmp/tiny-b")" \
     "tiny-b: what k3run makes of it alone"
 plant_secret
 ok "a chat is answered" k3submit --no-thinking --max-tokens 8 "$secret"
