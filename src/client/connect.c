@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <sodium.h>
 #include <zmq.h>
 
 #include "common/alloc.h"
@@ -55,6 +56,10 @@ struct connection *connect_open(const struct settings *settings, struct k3_error
         return NULL;
     c = k3_zalloc(sizeof *c);
     c->settings = settings;
+    if (sodium_init() < 0) {
+        k3_errorf(err, "libsodium: no random numbers");
+        goto fail;
+    }
     if (!(c->zmq = zmq_ctx_new())) {
         k3_errorf(err, "ZeroMQ: %s", zmq_strerror(errno));
         goto fail;

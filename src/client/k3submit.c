@@ -82,10 +82,8 @@ static int build_submit(struct message *m, struct arguments *a, const struct set
                         size_t word_count, struct k3_error *err)
 {
     struct message_ask *ask = &m->submit.ask;
-    struct k3_id id;
 
-    k3_id_random(&id);
-    *m = message_of(WIRE_SUBMIT, &id);
+    *m = message_of(WIRE_SUBMIT, NULL);
     ask->max = (uint32_t)s->k3submit.max_tokens;
     ask->temp = s->k3submit.temperature;
     ask->topp = s->k3submit.top_p;
@@ -146,6 +144,7 @@ static int submit(struct message *m, const struct arguments *a, const struct set
 
     if (!c)
         return options_fail(&program, EXIT_CODE_UNREACHABLE, err.text);
+    k3_id_random(&m->head.id);
     if (a->no_wait) {
         code = leave_in_queue(c, m, a);
     } else {

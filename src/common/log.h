@@ -7,8 +7,8 @@
 
 #include <syslog.h>
 
-/* ident: the program's name (copied), first on every line.  Lines below `level` (LOG_ERR ... LOG_DEBUG) are dropped.  They go
- * to stderr with a time stamp; under systemd (JOURNAL_STREAM is set) with a <N> priority prefix instead. */
+/* ident: the program's name (copied), first on every line.  Lines below `level` (LOG_ERR ... LOG_DEBUG) are dropped.
+ * They go to stderr with a time stamp; under systemd (JOURNAL_STREAM is set) with a <N> priority prefix instead. */
 void k3_log_init(const char *ident, int level);
 void k3_log_level(int level);
 /* LOG_* for "err", "warning", "notice", "info" or "debug"; -1 for anything else. */
