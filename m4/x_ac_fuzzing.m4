@@ -16,7 +16,7 @@ AC_DEFUN([X_AC_FUZZING], [
             #include <stddef.h>
             #include <stdint.h>
             int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-            int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return data && size ? 0 : 0; }]])],
+            int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return !data && size; }]])],
             [AC_MSG_RESULT([yes])],
             [AC_MSG_RESULT([no])
              AC_MSG_ERROR([--enable-fuzzing: $CC cannot link libFuzzer: use CC=clang and its libclang-rt-dev])])

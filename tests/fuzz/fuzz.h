@@ -39,12 +39,14 @@ const struct vocab *fuzz_vocab(void);
 /* What the ids stand for, control ids by their names.  NUL-terminated, *len bytes, to be freed. */
 char *fuzz_spell(const struct vocab *v, const struct tokens *ids, size_t *len);
 
-/* One input in several parts: the first byte of what is left (0 at the end), and that many bytes or what is left. */
+/* One input in several parts. */
 struct fuzz_input {
     const uint8_t *at;
     size_t left;
 };
+/* Its next byte, 0 at its end. */
 uint8_t fuzz_byte(struct fuzz_input *in);
+/* Its next *len bytes; *len becomes smaller where fewer are left. */
 const char *fuzz_take(struct fuzz_input *in, size_t *len);
 
 #endif

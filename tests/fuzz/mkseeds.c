@@ -161,19 +161,22 @@ static void checkpoint(void)
     SEED("index", "outside", "{\"weight_map\":{\"a\":\"../one.safetensors\",\"b\":\"\",\"\":\"two.safetensors\"}}");
 }
 
+static char *skip_lines(char *text, int n)
+{
+    for (; n > 0; n--)
+        text = strchr(text, '\n') + 1;
+    return text;
+}
+
 static void vocabulary(void)
 {
     size_t len;
-    char *toy = read_tree("etc/tokenizer/toy-768.tiktoken", &len), *end = toy;
+    char *toy = read_tree("etc/tokenizer/toy-768.tiktoken", &len);
+    char *merges = skip_lines(toy, 256), *end = skip_lines(merges, 40);
 
-    for (int line = 0; line < 256; line++)
-        end = strchr(end, '\n') + 1;
-    seed("vocab", "single-bytes", toy, (size_t)(end - toy));
-    size_t more = 40 * 13 < len - (size_t)(end - toy) ? 40 * 13 : len - (size_t)(end - toy);
-    end[-1] = '+';
-    while (end[more - 1] != '\n')
-        more--;
-    seed("vocab", "merges", end - 1, more + 1);
+    seed("vocab", "single-bytes", toy, (size_t)(merges - toy));
+    merges[-1] = '+';
+    seed("vocab", "merges", merges - 1, (size_t)(end - merges) + 1);
     free(toy);
     SEED("vocab", "config",
          "+dGg= 256\naGU= 257\n\0{\"added_tokens_decoder\":{\"258\":{\"content\":\"[BOS]\"},"
