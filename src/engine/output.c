@@ -105,8 +105,9 @@ static void put(struct output *o, enum delta_channel channel, int call, const ch
 
 static void release(struct output *o, size_t n)
 {
-    if (n > 0)
-        put(o, CHANNEL_RESPONSE, 0, o->response.s, n);
+    if (n == 0) /* there may be no buffer yet */
+        return;
+    put(o, CHANNEL_RESPONSE, 0, o->response.s, n);
     o->released += n;
     o->response.n -= n;
     memmove(o->response.s, o->response.s + n, o->response.n);
@@ -120,7 +121,7 @@ static void take_response(struct output *o, const char *text, size_t len)
         return;
     buf_add(&o->response, text, len);
     o->stopped = stop_feed(o->stop, text, len, &until);
-    if (until > o->released)
+    if (until > o->released) /* else it lies in what another block has pushed out */
         release(o, (size_t)(until - o->released));
     if (o->stopped)
         o->response.n = 0;
@@ -132,7 +133,7 @@ static void on_event(void *arg, const struct parser_event *e)
 
     if (o->stopped)
         return;
-    if (e->type != PARSER_RESPONSE && o->response.n > 0)
+    if (e->type != PARSER_RESPONSE)
         release(o, o->response.n);
     switch (e->type) {
     case PARSER_THINK:

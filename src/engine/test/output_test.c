@@ -174,6 +174,19 @@ static void both_stop_ids_end_an_answer_unless_they_are_ignored(void **state)
         }
 }
 
+static void an_answer_may_end_before_it_has_begun(void **state)
+{
+    struct client c = {0};
+    (void)state;
+    for (int chat = 0; chat < 2; chat++) {
+        struct output *o = output_of(chat, NULL, false);
+        output_finish(o, take, &c);
+        output_destroy(o);
+    }
+    assert_int_equal(c.ids.n + c.text.n, 0);
+    client_clear(&c);
+}
+
 static void impossible_stop_strings_are_refused(void **state)
 {
     const char *stop = "";
@@ -190,6 +203,7 @@ int main(void)
         cmocka_unit_test(a_stop_string_ends_the_response_and_is_not_part_of_it),
         cmocka_unit_test(a_raw_prompt_gets_plain_text_without_control_ids),
         cmocka_unit_test(both_stop_ids_end_an_answer_unless_they_are_ignored),
+        cmocka_unit_test(an_answer_may_end_before_it_has_begun),
         cmocka_unit_test(impossible_stop_strings_are_refused),
     };
     return cmocka_run_group_tests_name("output", tests, load_toy, destroy_toy);
