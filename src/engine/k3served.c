@@ -8,7 +8,6 @@
 #include <sodium.h>
 
 #include "common/error.h"
-#include "common/fault.h"
 #include "common/log.h"
 #include "common/settings.h"
 #include "engine/lost.h"
@@ -112,7 +111,6 @@ int main(int argc, char **argv)
     struct settings s;
     struct k3_error err = {""};
 
-    fault_init();
     int code = parse(argc, argv, &o);
     if (code >= 0)
         return code;

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "common/alloc.h"
-#include "common/fault.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 
@@ -66,8 +65,6 @@ static void unwatch(void)
 /* Run the plan that has been broadcast. */
 static int run(struct step *st, const float **logits, struct forward_step *step, struct k3_error *err)
 {
-    if (fault("rank-dies"))
-        raise(SIGKILL);
     if (plan_apply(st->plan, step, err) < 0)
         return -1;
     return forward_step(st->forward, step, logits, err);
