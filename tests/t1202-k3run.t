@@ -21,7 +21,7 @@ like "$(k3run --help)" "--prompt-tokens=ID" "--help shows the options"
 like "$(k3run --usage)" "^Usage: k3run" "--usage"
 like "$(k3run -V)" "^k3run [0-9]" "-V"
 says 2 "^k3run: no prompt" "no prompt is a usage error" k3run --model "$model"
-says 2 "^k3run: one prompt at a time" "two prompts are one too many" k3run --model "$model" --tokenize Hello
+says 2 "^k3run: one at a time" "two prompts are one too many" k3run --model "$model" --tokenize Hello
 says 2 "^k3run: --model DIR is missing" "no model" k3run Hello
 says 2 "unrecognized option '--nonsense'" "an unknown option" k3run --nonsense
 says 2 "^k3run: --max-tokens: '1x' is not a number" "a number that is none" k3run --model "$model" --max-tokens 1x Hello

@@ -20,6 +20,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/settings.h"
+#include "engine/bench.h"
 #include "engine/dump.h"
 #include "engine/sampler.h"
 #include "engine/single.h"
@@ -36,7 +37,8 @@ struct options {
     const char *model, *backend, *system, *render, *dump_logits, *dump_hidden;
     char *text;           /* the words of the command line; NULL when there are none */
     struct tokens prompt; /* of --prompt-tokens */
-    int tokenize, no_thinking, output_tokens, output_given, show_reasoning, ignore_eos, verbose, seed_given;
+    int tokenize, bench, json, no_thinking, output_tokens, output_given, show_reasoning, ignore_eos, verbose,
+        seed_given;
     int threads;       /* 0: not given */
     int max_tokens;    /* -1: not given */
     int prefill_chunk; /* tokens a step */
@@ -64,6 +66,8 @@ enum option_id {
     OPT_DUMP_HIDDEN,
     OPT_TOKENIZE,
     OPT_RENDER,
+    OPT_BENCH,
+    OPT_JSON,
     OPT_BACKEND,
     OPT_THREADS,
     OPT_VERBOSE,
@@ -95,6 +99,8 @@ static const struct {
     {"dump-hidden", "FILE", "write the residual after each layer; stops likewise", OPT_DUMP_HIDDEN},
     {"tokenize", NULL, "turn stdin into token ids; nothing in it is a control token", OPT_TOKENIZE},
     {"render", "FILE", "print the prompt that a chat request (JSON; - for stdin) becomes", OPT_RENDER},
+    {"bench", NULL, "measure speed, and what this machine could do; no prompt", OPT_BENCH},
+    {"json", NULL, "with --bench: JSON instead of a table", OPT_JSON},
     {"backend", "ref|cpu", "who computes: cpu, or ref to check it (default cpu)", OPT_BACKEND},
     {"threads", "N", "threads a rank (default: the cores when alone, else 1)", OPT_THREADS},
     {"verbose", NULL, "log memory, loading and speed", OPT_VERBOSE},
@@ -108,7 +114,8 @@ enum { OPTION_ROWS = sizeof option_rows / sizeof *option_rows };
 static const char usage_text[] = "Usage: k3run --model DIR [OPTION...] TEXT...\n"
                                  "       k3run --model DIR [OPTION...] --prompt-tokens ID,...\n"
                                  "       k3run --model DIR --tokenize <FILE\n"
-                                 "       k3run [--model DIR --output tokens] --render REQUEST.json\n";
+                                 "       k3run [--model DIR --output tokens] --render REQUEST.json\n"
+                                 "       k3run --model DIR --bench [--json]\n";
 
 static void help(void)
 {
@@ -246,6 +253,12 @@ static int parse_option(int option, const char *arg, struct options *o, struct k
     case OPT_RENDER:
         o->render = arg;
         return 0;
+    case OPT_BENCH:
+        o->bench = 1;
+        return 0;
+    case OPT_JSON:
+        o->json = 1;
+        return 0;
     case OPT_BACKEND:
         o->backend = arg;
         return 0;
@@ -273,12 +286,14 @@ static char *join_words(char *const *word)
 
 static int check_options(const struct options *o, struct k3_error *err)
 {
-    int prompts = (o->text != NULL) + (o->prompt.n > 0) + o->tokenize + (o->render != NULL);
+    int prompts = (o->text != NULL) + (o->prompt.n > 0) + o->tokenize + (o->render != NULL) + o->bench;
 
     if (prompts == 0)
-        return k3_errorf(err, "no prompt: give a text, --prompt-tokens, --tokenize or --render");
+        return k3_errorf(err, "no prompt: give a text, --prompt-tokens, --tokenize, --render or --bench");
     if (prompts > 1)
-        return k3_errorf(err, "one prompt at a time: a text, --prompt-tokens, --tokenize or --render");
+        return k3_errorf(err, "one at a time: a text, --prompt-tokens, --tokenize, --render or --bench");
+    if (o->json && !o->bench)
+        return k3_errorf(err, "--json belongs to --bench");
     if (!o->model && !(o->render && !o->output_tokens))
         return k3_errorf(err, "--model DIR is missing: where the checkpoint is");
     return sampling_check(&o->sampling, err);
@@ -704,6 +719,36 @@ static void release(struct run *r)
     tokens_free(&r->prompt);
 }
 
+/* The first rank says why while all are still here: one that leaves in failure takes the others with it. */
+static void say_for_all(const struct comm *comm, struct k3_error *err)
+{
+    if (comm_rank(comm) == 0)
+        fprintf(stderr, "k3run: %s\n", err->text);
+    err->text[0] = '\0';
+}
+
+static int bench(const struct options *o, struct k3_error *err)
+{
+    struct comm *comm = comm_create(err);
+    struct k3_config config;
+    int rc = -1;
+
+    if (!comm)
+        return -1;
+    struct bench_options bo = {.model = o->model,
+                               .backend = o->backend,
+                               .threads = o->threads > 0 ? o->threads : default_threads(comm),
+                               .chunk = o->prefill_chunk,
+                               .json = o->json};
+    if (comm_agree(comm, k3_config_load(o->model, &config, err), err) < 0 ||
+        bench_run(&bo, &config, comm, stdout, err) < 0)
+        say_for_all(comm, err);
+    else
+        rc = 0;
+    comm_destroy(comm);
+    return rc;
+}
+
 static int run_prompt(const struct options *o, struct k3_error *err)
 {
     struct run r = {.o = o, .comm = comm_create(err)};
@@ -714,10 +759,7 @@ static int run_prompt(const struct options *o, struct k3_error *err)
         return -1;
     r.max_tokens = o->max_tokens >= 0 ? o->max_tokens : o->dump_logits || o->dump_hidden ? 0 : 512;
     if (prepare(&r, err) < 0) {
-        /* One of us says why while all are still here: the first rank to leave in failure takes the others with it. */
-        if (is_first(&r))
-            fprintf(stderr, "k3run: %s\n", err->text);
-        err->text[0] = '\0';
+        say_for_all(r.comm, err);
         goto out;
     }
     if (prefill(&r, &logits, err) < 0 || (r.max_tokens > 0 && generate(&r, logits, err) < 0)) {
@@ -748,7 +790,10 @@ int main(int argc, char **argv)
     int code = parse_options(argc, argv, &o);
     if (code < 0) {
         k3_log_init("k3run", o.verbose ? LOG_INFO : LOG_WARNING);
-        int rc = o.tokenize ? tokenize(&o, &err) : o.render ? render(&o, &err) : run_prompt(&o, &err);
+        int rc = o.tokenize ? tokenize(&o, &err)
+                 : o.render ? render(&o, &err)
+                 : o.bench  ? bench(&o, &err)
+                            : run_prompt(&o, &err);
         if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
             rc = k3_errorf(&err, "cannot write the output: %s", strerror(errno));
         if (rc < 0 && err.text[0])
