@@ -1,15 +1,32 @@
-/* matmul.c - the two paths of a product: weights decoded in registers for one or two rows of x, weights decoded into a
- * panel that stays in the first-level cache for more */
+/* matmul.c - a block of columns after the other, on two paths: for a few rows of x weights are decoded in registers and
+ * used there; for more they are decoded into a panel that stays in the first-level cache
+ *
+ * Either way a block of the rows of x stays close too, while the weights stream past; what comes next of them is
+ * fetched ahead, since the pieces of a row that lie in one block are too short for the hardware to foresee. */
 #include "kernels/cpu/matmul.h"
 
 enum {
-    DIRECT_ROWS = 8, /* up to here, decoded weights are used straight from registers, for four rows at a time */
+    DIRECT_ROWS = 8, /* up to here, weights are used straight from registers, with four rows of x at a time */
     DIRECT_OUTS = 8, /* times one row of x; 4 times two and 2 times four keep as many sums in registers */
-    PANEL_ROWS = 4,  /* rows and outputs of one register tile */
+    PANEL_ROWS = 4,  /* rows and outputs of one register tile on the other path */
     PANEL_OUTS = 3
 };
 
-/* One row of weights from a column on that is a multiple of UNIT. */
+/* A block of columns, in `units` of which the last may be short; x holds the block of the rows of x, MATMUL_BLOCK
+ * apart. */
+struct block {
+    struct cpu_worker *worker;
+    float *x;
+    const struct k3_tensor *w;
+    int n;
+    int64_t k, cols, units;
+    float *const *y;
+    const float *scale;
+};
+
+/* --- weights ----------------------------------------------------------------------------------------------------- */
+
+/* One row of weights from the block's first column on. */
 struct weights {
     const uint8_t *data, *scale;
 };
@@ -19,13 +36,14 @@ static int64_t unit_bytes(enum k3_dtype dtype)
     return dtype == K3_MXFP4 ? UNIT / 2 : dtype == K3_BF16 ? UNIT * 2 : UNIT * 4;
 }
 
-static struct weights weights_at(const struct k3_tensor *w, int64_t o, int64_t k)
+static struct weights weights_of(const struct block *b, int64_t o)
 {
-    int64_t unit = unit_bytes(w->dtype);
-    struct weights at = {(const uint8_t *)w->data + (o * w->stride + k) * unit / UNIT, NULL};
+    const struct k3_tensor *w = b->w;
+    int64_t at = o * w->stride + b->k;
+    struct weights row = {(const uint8_t *)w->data + at * unit_bytes(w->dtype) / UNIT, NULL};
     if (w->dtype == K3_MXFP4)
-        at.scale = (const uint8_t *)w->scale + (o * w->stride + k) / K3_MX_BLOCK;
-    return at;
+        row.scale = (const uint8_t *)w->scale + at / K3_MX_BLOCK;
+    return row;
 }
 
 SIMD_INLINE void decode(const enum k3_dtype dtype, const struct mxfp4_table *table, struct weights w, int64_t unit,
@@ -43,29 +61,24 @@ SIMD_INLINE void decode(const enum k3_dtype dtype, const struct mxfp4_table *tab
     }
 }
 
-/* The last, short unit of a row is decoded from a copy filled up with zeros, for nothing may be read past the row. */
+/* A short last unit is decoded from a copy filled up with zeros, for nothing may be read past the row.  MXFP4 has
+ * none. */
 struct tail {
     uint8_t bytes[UNIT * 4];
 };
 
-static struct weights tail_of(struct tail *t, enum k3_dtype dtype, struct weights w, int64_t k)
+static struct weights tail_of(struct tail *t, enum k3_dtype dtype, struct weights w, int64_t cols)
 {
     int64_t unit = unit_bytes(dtype);
     memset(t->bytes, 0, sizeof t->bytes);
-    memcpy(t->bytes, w.data + k / UNIT * unit, (size_t)(k % UNIT * unit / UNIT));
+    memcpy(t->bytes, w.data + cols / UNIT * unit, (size_t)(cols % UNIT * unit / UNIT));
     return (struct weights){t->bytes, NULL};
-}
-
-static int64_t padded(int64_t k)
-{
-    return (k + UNIT - 1) / UNIT * UNIT;
 }
 
 /* --- weights from registers -------------------------------------------------------------------------------------- */
 
 SIMD_INLINE void direct_unit(const int R, const int O, const enum k3_dtype dtype, const struct mxfp4_table *table,
-                             const struct weights *w, int64_t unit, const float *x, int64_t stride,
-                             v8 acc[4][DIRECT_OUTS])
+                             const struct weights *w, int64_t unit, const float *x, v8 acc[4][DIRECT_OUTS])
 {
     UNROLL
     for (int o = 0; o < O; o++) {
@@ -75,112 +88,91 @@ SIMD_INLINE void direct_unit(const int R, const int O, const enum k3_dtype dtype
         for (int r = 0; r < R; r++) {
             UNROLL
             for (int j = 0; j < 4; j++)
-                acc[r][o] = v8_fma(d[j], v8_load(x + r * stride + j * LANES), acc[r][o]);
+                acc[r][o] = v8_fma(d[j], v8_load(x + r * MATMUL_BLOCK + j * LANES), acc[r][o]);
         }
     }
 }
 
-/* total[r][o] += scale[r] * w[o] . x[r], block by block. */
-SIMD_INLINE void direct(const int R, const int O, const enum k3_dtype dtype, const struct mxfp4_table *table,
-                        const struct weights *w, int64_t k, const float *x, int64_t stride, const float *scale,
-                        float *total)
+/* sum[r][o] = w[o] . x[r] over the block.  Weights `ahead` bytes further on come next. */
+SIMD_INLINE void direct(const int R, const int O, const enum k3_dtype dtype, const struct block *b,
+                        const struct weights *w, const float *x, int64_t ahead, float *sum)
 {
-    for (int64_t k0 = 0; k0 < k; k0 += MATMUL_BLOCK) {
-        int64_t end = k0 + MATMUL_BLOCK < k ? k0 + MATMUL_BLOCK : k;
-        v8 acc[4][DIRECT_OUTS];
+    int64_t whole = b->cols / UNIT;
+    v8 acc[4][DIRECT_OUTS];
+    UNROLL
+    for (int r = 0; r < R; r++) {
         UNROLL
-        for (int r = 0; r < R; r++) {
-            UNROLL
-            for (int o = 0; o < O; o++)
-                acc[r][o] = v8_set(0);
-        }
-        for (int64_t unit = k0 / UNIT; unit < end / UNIT; unit++)
-            direct_unit(R, O, dtype, table, w, unit, x + unit * UNIT, stride, acc);
-        if (dtype != K3_MXFP4 && end % UNIT != 0) {
-            struct tail tail[DIRECT_OUTS];
-            struct weights rest[DIRECT_OUTS];
-            for (int o = 0; o < O; o++)
-                rest[o] = tail_of(&tail[o], dtype, w[o], end);
-            direct_unit(R, O, dtype, table, rest, 0, x + end / UNIT * UNIT, stride, acc);
-        }
+        for (int o = 0; o < O; o++)
+            acc[r][o] = v8_set(0);
+    }
+    for (int64_t unit = 0; unit < whole; unit++) {
         UNROLL
-        for (int r = 0; r < R; r++) {
-            UNROLL
-            for (int o = 0; o < O; o++)
-                total[r * O + o] += scale[r] * v8_sum(acc[r][o]);
-        }
+        for (int o = 0; R > 1 && o < O; o++)
+            __builtin_prefetch((const void *)((uintptr_t)w[o].data + (uintptr_t)(unit * unit_bytes(dtype) + ahead)));
+        direct_unit(R, O, dtype, b->worker->mxfp4, w, unit, x + unit * UNIT, acc);
+    }
+    if (dtype != K3_MXFP4 && whole < b->units) {
+        struct tail tail[DIRECT_OUTS];
+        struct weights rest[DIRECT_OUTS];
+        for (int o = 0; o < O; o++)
+            rest[o] = tail_of(&tail[o], dtype, w[o], b->cols);
+        direct_unit(R, O, dtype, NULL, rest, 0, x + whole * UNIT, acc);
+    }
+    UNROLL
+    for (int r = 0; r < R; r++) {
+        UNROLL
+        for (int o = 0; o < O; o++)
+            sum[r * O + o] = v8_sum(acc[r][o]);
     }
 }
+
+typedef void (*direct_fn)(const struct block *b, const struct weights *w, const float *x, int64_t ahead, float *sum);
 
 #define DIRECT(R, O, dtype)                                                                                            \
-    static void direct_##R##_##O##_##dtype(const struct mxfp4_table *table, const struct weights *w, int64_t k,        \
-                                           const float *x, int64_t stride, const float *scale, float *total)           \
+    static void direct_##R##_##O##_##dtype(const struct block *b, const struct weights *w, const float *x,             \
+                                           int64_t ahead, float *sum)                                                  \
     {                                                                                                                  \
-        direct(R, O, dtype, table, w, k, x, stride, scale, total);                                                     \
+        direct(R, O, dtype, b, w, x, ahead, sum);                                                                      \
     }
-#define DIRECT_ALL(dtype)                                                                                              \
-    DIRECT(1, 1, dtype)                                                                                                \
-    DIRECT(2, 1, dtype)                                                                                                \
-    DIRECT(3, 1, dtype)                                                                                                \
-    DIRECT(4, 1, dtype) DIRECT(1, 8, dtype) DIRECT(2, 4, dtype) DIRECT(3, 2, dtype) DIRECT(4, 2, dtype)
-DIRECT_ALL(K3_F32)
-DIRECT_ALL(K3_BF16)
-DIRECT_ALL(K3_MXFP4)
+#define DIRECT_ONE(dtype) DIRECT(1, 1, dtype) DIRECT(2, 1, dtype) DIRECT(3, 1, dtype) DIRECT(4, 1, dtype)
+#define DIRECT_MORE(dtype) DIRECT(1, 8, dtype) DIRECT(2, 4, dtype) DIRECT(3, 2, dtype) DIRECT(4, 2, dtype)
+DIRECT_ONE(K3_F32)
+DIRECT_ONE(K3_BF16)
+DIRECT_ONE(K3_MXFP4)
+DIRECT_MORE(K3_F32)
+DIRECT_MORE(K3_BF16)
+DIRECT_MORE(K3_MXFP4)
 
-typedef void (*direct_fn)(const struct mxfp4_table *table, const struct weights *w, int64_t k, const float *x,
-                          int64_t stride, const float *scale, float *total);
-
-/* For one output and for as many as fill the registers beside 1 ... 4 rows of x. */
-struct direct_pair {
-    direct_fn one, several;
-};
-#define DIRECT_PAIRS(dtype)                                                                                            \
+/* For 1 ... 4 rows of x: one output, and as many as fill the registers. */
+#define DIRECT_TABLE(dtype)                                                                                            \
     {                                                                                                                  \
         {direct_1_1_##dtype, direct_1_8_##dtype}, {direct_2_1_##dtype, direct_2_4_##dtype},                            \
             {direct_3_1_##dtype, direct_3_2_##dtype}, {direct_4_1_##dtype, direct_4_2_##dtype},                        \
     }
-static const struct direct_pair direct_pairs[K3_MXFP4 + 1][4] = {
-    [K3_F32] = DIRECT_PAIRS(K3_F32), [K3_BF16] = DIRECT_PAIRS(K3_BF16), [K3_MXFP4] = DIRECT_PAIRS(K3_MXFP4)};
+static const direct_fn direct_table[K3_MXFP4 + 1][4][2] = {
+    [K3_F32] = DIRECT_TABLE(K3_F32), [K3_BF16] = DIRECT_TABLE(K3_BF16), [K3_MXFP4] = DIRECT_TABLE(K3_MXFP4)};
 
-/* --- the product ------------------------------------------------------------------------------------------------- */
-
-/* A product cut to the columns [k0, k1) of which worker->x holds the rows of x, `stride` apart. */
-struct slice {
-    struct cpu_worker *worker;
-    const struct k3_tensor *w;
-    int n;
-    int64_t k0, k1, stride;
-    float *const *y;
-    const float *scale;
-};
-
-/* Eight outputs (or one) and up to DIRECT_ROWS rows of x, which share what is read of the weights in the cache. */
-static void outputs_direct(const struct slice *s, int64_t o, int outs)
+/* DIRECT_OUTS outputs, or one. */
+static void outputs_direct(const struct block *b, int64_t o, int outs, int64_t ahead)
 {
-    for (int t = 0; t < s->n; t += 4) {
-        int rows = s->n - t < 4 ? s->n - t : 4, step = outs == 1 ? 1 : rows == 1 ? 8 : rows == 2 ? 4 : 2;
-        const struct direct_pair *pair = &direct_pairs[s->w->dtype][rows - 1];
-        direct_fn fn = step == 1 ? pair->one : pair->several;
+    static const int together[4] = {8, 4, 2, 2};
+    struct weights w[DIRECT_OUTS];
+    float sum[4 * DIRECT_OUTS];
+    for (int j = 0; j < outs; j++)
+        w[j] = weights_of(b, o + j);
+    for (int t = 0; t < b->n; t += 4) {
+        int rows = b->n - t < 4 ? b->n - t : 4, step = outs == 1 ? 1 : together[rows - 1];
+        direct_fn fn = direct_table[b->w->dtype][rows - 1][outs > 1];
         for (int j0 = 0; j0 < outs; j0 += step) {
-            struct weights w[DIRECT_OUTS];
-            float total[4 * DIRECT_OUTS];
-            for (int j = 0; j < step; j++) {
-                w[j] = weights_at(s->w, o + j0 + j, s->k0);
-                for (int r = 0; r < rows; r++)
-                    total[r * step + j] = s->y[t + r][o + j0 + j];
-            }
-            fn(s->worker->mxfp4, w, s->k1 - s->k0, s->worker->x + t * s->stride, s->stride, s->scale + t, total);
-            for (int j = 0; j < step; j++)
-                for (int r = 0; r < rows; r++)
-                    s->y[t + r][o + j0 + j] = total[r * step + j];
+            fn(b, w + j0, b->x + t * MATMUL_BLOCK, ahead, sum);
+            for (int r = 0; r < rows; r++)
+                for (int j = 0; j < step; j++)
+                    b->y[t + r][o + j0 + j] += b->scale[t + r] * sum[r * step + j];
         }
     }
 }
 
-static int64_t block_end(const struct slice *s, int64_t k)
-{
-    return k + MATMUL_BLOCK < s->k1 ? k + MATMUL_BLOCK : s->k1;
-}
+/* --- weights from a panel ---------------------------------------------------------------------------------------- */
 
 SIMD_INLINE void decode_units(const enum k3_dtype dtype, const struct mxfp4_table *table, struct weights w,
                               int64_t units, float *to)
@@ -194,22 +186,18 @@ SIMD_INLINE void decode_units(const enum k3_dtype dtype, const struct mxfp4_tabl
     }
 }
 
-static void decode_row(const struct slice *s, int64_t o, int64_t k, int64_t end, float *to)
+static void decode_row(const struct block *b, struct weights w, float *to)
 {
-    struct weights w = weights_at(s->w, o, k), rest;
-    int64_t units = (end - k) / UNIT;
+    int64_t whole = b->cols / UNIT;
     struct tail tail;
-    if (s->w->dtype == K3_MXFP4) {
-        decode_units(K3_MXFP4, s->worker->mxfp4, w, units, to);
-        return;
-    }
-    rest = tail_of(&tail, s->w->dtype, w, end - k);
-    if (s->w->dtype == K3_BF16) {
-        decode_units(K3_BF16, NULL, w, units, to);
-        decode_units(K3_BF16, NULL, rest, (end - k) % UNIT != 0, to + units * UNIT);
+    if (b->w->dtype == K3_MXFP4) {
+        decode_units(K3_MXFP4, b->worker->mxfp4, w, whole, to);
+    } else if (b->w->dtype == K3_BF16) {
+        decode_units(K3_BF16, NULL, w, whole, to);
+        decode_units(K3_BF16, NULL, tail_of(&tail, K3_BF16, w, b->cols), b->units - whole, to + whole * UNIT);
     } else {
-        decode_units(K3_F32, NULL, w, units, to);
-        decode_units(K3_F32, NULL, rest, (end - k) % UNIT != 0, to + units * UNIT);
+        decode_units(K3_F32, NULL, w, whole, to);
+        decode_units(K3_F32, NULL, tail_of(&tail, K3_F32, w, b->cols), b->units - whole, to + whole * UNIT);
     }
 }
 
@@ -227,50 +215,83 @@ void CPU(dot)(int R, int O, int64_t k, const float *const *x, const float *const
     }
 }
 
-/* The weights of the next panel come from memory while this one is computed. */
-static void fetch_ahead(const struct slice *s, int64_t o, int64_t k)
+/* Up to PANEL_OUTS outputs. */
+static void outputs_panel(const struct block *b, int64_t o, int outs, int64_t ahead)
 {
-    int64_t bytes = (block_end(s, k) - k) * unit_bytes(s->w->dtype) / UNIT;
-    for (int j = 0; j < PANEL_OUTS && o + j < s->w->rows; j++)
-        for (int64_t i = 0; i < bytes; i += 64)
-            __builtin_prefetch(weights_at(s->w, o + j, k).data + i);
+    const float *panel[PANEL_OUTS], *x[PANEL_ROWS];
+    float sum[PANEL_ROWS * PANEL_OUTS];
+    for (int j = 0; j < outs; j++) {
+        float *row = b->worker->w + j * MATMUL_BLOCK;
+        struct weights w = weights_of(b, o + j);
+        decode_row(b, w, row);
+        panel[j] = row;
+        for (int64_t i = 0; i < b->units * unit_bytes(b->w->dtype); i += 64)
+            __builtin_prefetch((const void *)((uintptr_t)w.data + (uintptr_t)(i + ahead)));
+    }
+    for (int t = 0; t < b->n; t += PANEL_ROWS) {
+        int rows = b->n - t < PANEL_ROWS ? b->n - t : PANEL_ROWS;
+        for (int r = 0; r < rows; r++)
+            x[r] = b->x + (t + r) * MATMUL_BLOCK;
+        CPU(dot)(rows, outs, b->units * UNIT, x, panel, sum, PANEL_OUTS);
+        for (int r = 0; r < rows; r++)
+            for (int j = 0; j < outs; j++)
+                b->y[t + r][o + j] += b->scale[t + r] * sum[r * PANEL_OUTS + j];
+    }
 }
 
-static void outputs_panel(const struct slice *s, int64_t o, int outs)
+/* --- the product ------------------------------------------------------------------------------------------------- */
+
+/* The block of the rows of x into b->x, in the order in which weights are decoded. */
+static void pack(const struct block *b, const float *const *x)
 {
-    for (int64_t k = s->k0; k < s->k1; k += MATMUL_BLOCK) {
-        const float *w[PANEL_OUTS], *x[PANEL_ROWS];
-        float sum[PANEL_ROWS * PANEL_OUTS];
-        for (int j = 0; j < outs; j++) {
-            float *row = s->worker->w + j * MATMUL_BLOCK;
-            decode_row(s, o + j, k, block_end(s, k), row);
-            w[j] = row;
-        }
-        fetch_ahead(s, o + outs, k);
-        for (int t = 0; t < s->n; t += PANEL_ROWS) {
-            int rows = s->n - t < PANEL_ROWS ? s->n - t : PANEL_ROWS;
-            for (int r = 0; r < rows; r++)
-                x[r] = s->worker->x + (t + r) * s->stride + k - s->k0;
-            CPU(dot)(rows, outs, padded(block_end(s, k) - k), x, w, sum, PANEL_OUTS);
-            for (int r = 0; r < rows; r++)
-                for (int j = 0; j < outs; j++)
-                    s->y[t + r][o + j] += s->scale[t + r] * sum[r * PANEL_OUTS + j];
+    for (int t = 0; t < b->n; t++) {
+        float *to = b->x + t * MATMUL_BLOCK;
+        const float *from = x[t] + b->k;
+        int64_t k = 0;
+        for (; k + UNIT <= b->cols; k += UNIT)
+            simd_reorder(b->w->dtype, from + k, to + k);
+        if (k < b->cols) {
+            float unit[UNIT] = {0};
+            memcpy(unit, from + k, (size_t)(b->cols - k) * sizeof *unit);
+            simd_reorder(b->w->dtype, unit, to + k);
         }
     }
 }
 
-/* Columns [k0, k1) of the rows of x into worker->x in the order in which the weights are decoded. */
-static void pack(const struct slice *s, const float *const *x)
+static void outputs(const struct block *b, int64_t o0, int64_t o1)
 {
-    for (int t = 0; t < s->n; t++) {
-        float *to = s->worker->x + t * s->stride;
-        int64_t k = s->k0;
-        for (; k + UNIT <= s->k1; k += UNIT, to += UNIT)
-            simd_reorder(s->w->dtype, x[t] + k, to);
-        if (k < s->k1) {
-            float unit[UNIT] = {0};
-            memcpy(unit, x[t] + k, (size_t)(s->k1 - k) * sizeof *unit);
-            simd_reorder(s->w->dtype, unit, to);
+    int few = b->n <= DIRECT_ROWS, step = few ? DIRECT_OUTS : PANEL_OUTS, outs;
+    int64_t ahead = step * b->w->stride * unit_bytes(b->w->dtype) / UNIT;
+    for (int64_t o = o0; o < o1; o += outs) {
+        outs = o1 - o >= step ? step : few ? 1 : (int)(o1 - o);
+        if (few)
+            outputs_direct(b, o, outs, o1 - o >= 2 * step ? ahead : 0);
+        else
+            outputs_panel(b, o, outs, o1 - o >= 2 * step ? ahead : 0);
+    }
+}
+
+static void next_block(struct block *b)
+{
+    b->cols = b->w->cols - b->k < MATMUL_BLOCK ? b->w->cols - b->k : MATMUL_BLOCK;
+    b->units = (b->cols + UNIT - 1) / UNIT;
+}
+
+/* One row of x: all of it is packed first, so that a row of weights can be read from end to end, which the hardware
+ * foresees. */
+static void one_row(struct block *b, const float *const *x, int64_t o0, int64_t o1)
+{
+    for (b->k = 0; b->k < b->w->cols; b->k += MATMUL_BLOCK) {
+        next_block(b);
+        b->x = b->worker->x + b->k;
+        pack(b, x);
+    }
+    for (int64_t o = o0, end; o < o1; o = end) {
+        end = o + DIRECT_OUTS < o1 ? o + DIRECT_OUTS : o1;
+        for (b->k = 0; b->k < b->w->cols; b->k += MATMUL_BLOCK) {
+            next_block(b);
+            b->x = b->worker->x + b->k;
+            outputs(b, o, end);
         }
     }
 }
@@ -279,21 +300,15 @@ void CPU(matmul)(struct cpu_worker *worker, int n, const float *const *x, const 
                  int64_t o1, float *const *y, const float *scale)
 {
     static const float ones[CPU_TILE_ROWS] = {[0 ... CPU_TILE_ROWS - 1] = 1};
-    struct slice s = {.worker = worker, .w = w, .n = n, .y = y, .scale = scale != NULL ? scale : ones};
-    /* Where x fits whole, every row of weights is read from end to end, which is how memory is fastest. */
-    int64_t span = n * padded(w->cols) <= CPU_X_FLOATS ? padded(w->cols) : MATMUL_BLOCK;
-    int step = n <= DIRECT_ROWS ? DIRECT_OUTS : PANEL_OUTS;
-    for (s.k0 = 0; n > 0 && s.k0 < w->cols; s.k0 = s.k1) {
-        s.k1 = s.k0 + span < w->cols ? s.k0 + span : w->cols;
-        s.stride = padded(s.k1 - s.k0);
-        pack(&s, x);
-        for (int64_t o = o0; o < o1;) {
-            int outs = o1 - o >= step ? step : n <= DIRECT_ROWS ? 1 : (int)(o1 - o);
-            if (n <= DIRECT_ROWS)
-                outputs_direct(&s, o, outs);
-            else
-                outputs_panel(&s, o, outs);
-            o += outs;
-        }
+    struct block b = {.worker = worker, .w = w, .n = n, .y = y, .scale = scale != NULL ? scale : ones};
+    if (n == 1 && w->cols <= CPU_X_FLOATS - MATMUL_BLOCK) {
+        one_row(&b, x, o0, o1);
+        return;
+    }
+    b.x = worker->x;
+    for (; n > 0 && b.k < w->cols; b.k += MATMUL_BLOCK) {
+        next_block(&b);
+        pack(&b, x);
+        outputs(&b, o0, o1);
     }
 }
