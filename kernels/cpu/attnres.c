@@ -7,22 +7,26 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/fmath.h"
 
-static void accumulate(v8 v, v8 w, v8 *dot, v8 *square)
-{
-    *dot = v8_fma(v, w, *dot);
-    *square = v8_fma(v, v, *square);
-}
-
+/* v . (norm * proj) and v . v over sixteen columns at a time; what is left of a row, as zeros, joins the last. */
 static float score(const struct attnres_args *a, const float *v)
 {
     int64_t n = a->p->cols, d = 0;
     v8 dot[2] = {v8_set(0), v8_set(0)}, square[2] = {v8_set(0), v8_set(0)};
-    for (; d + LANES <= n; d += LANES)
-        accumulate(v8_load(v + d), cpu_weights(a->norm, d, LANES) * cpu_weights(a->proj, d, LANES), &dot[d / LANES % 2],
-                   &square[d / LANES % 2]);
-    if (d < n)
-        accumulate(v8_load_n(v + d, n - d), cpu_weights(a->norm, d, n - d) * cpu_weights(a->proj, d, n - d), &dot[0],
-                   &square[0]);
+    for (; d + 2 * LANES <= n; d += 2 * LANES) {
+        UNROLL
+        for (int j = 0; j < 2; j++) {
+            int64_t at = d + j * LANES;
+            v8 x = v8_load(v + at);
+            dot[j] = v8_fma(x, cpu_weights(a->norm, at, LANES) * cpu_weights(a->proj, at, LANES), dot[j]);
+            square[j] = v8_fma(x, x, square[j]);
+        }
+    }
+    for (; d < n; d += LANES) {
+        int64_t left = n - d < LANES ? n - d : LANES;
+        v8 x = v8_load_n(v + d, left);
+        dot[0] = v8_fma(x, cpu_weights(a->norm, d, left) * cpu_weights(a->proj, d, left), dot[0]);
+        square[0] = v8_fma(x, x, square[0]);
+    }
     return v8_sum(dot[0] + dot[1]) / sqrtf(v8_sum(square[0] + square[1]) / (float)n + a->eps);
 }
 
@@ -38,6 +42,28 @@ static void softmax(float *w, int m)
         w[i] /= sum;
 }
 
+/* y = sum_i w[i] v[i], i = 0 ... m. */
+static void mix(const float *const *v, const float *w, int m, int64_t n, float *y)
+{
+    int64_t d = 0;
+    for (; d + 2 * LANES <= n; d += 2 * LANES) {
+        v8 sum[2] = {v8_set(0), v8_set(0)};
+        for (int i = 0; i <= m; i++) {
+            sum[0] = v8_fma(v8_set(w[i]), v8_load(v[i] + d), sum[0]);
+            sum[1] = v8_fma(v8_set(w[i]), v8_load(v[i] + d + LANES), sum[1]);
+        }
+        v8_store(y + d, sum[0]);
+        v8_store(y + d + LANES, sum[1]);
+    }
+    for (; d < n; d += LANES) {
+        int64_t left = n - d < LANES ? n - d : LANES;
+        v8 sum = v8_set(0);
+        for (int i = 0; i <= m; i++)
+            sum = v8_fma(v8_set(w[i]), v8_load_n(v[i] + d, left), sum);
+        v8_store_n(y + d, sum, left);
+    }
+}
+
 static void rows(struct cpu_worker *worker, const void *arg)
 {
     const struct attnres_args *a = arg;
@@ -46,19 +72,13 @@ static void rows(struct cpu_worker *worker, const void *arg)
     cpu_share(worker, a->p->rows, 1, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
         const float *v[K3_MAX_SNAPSHOTS + 1];
-        float w[K3_MAX_SNAPSHOTS + 1], *y = cpu_row(a->y, t);
+        float w[K3_MAX_SNAPSHOTS + 1];
         for (int i = 0; i <= m; i++) {
             v[i] = cpu_row(i < m ? &a->snapshot[i] : a->p, t);
             w[i] = m > 0 ? score(a, v[i]) : 0;
         }
         softmax(w, m);
-        for (int64_t d = 0; d < n; d += LANES) {
-            int64_t lanes = n - d < LANES ? n - d : LANES;
-            v8 sum = v8_set(0);
-            for (int i = 0; i <= m; i++)
-                sum = v8_fma(v8_set(w[i]), lanes < LANES ? v8_load_n(v[i] + d, lanes) : v8_load(v[i] + d), sum);
-            v8_store_n(y + d, sum, lanes);
-        }
+        mix(v, w, m, n, cpu_row(a->y, t));
     }
 }
 

@@ -13,7 +13,7 @@
 
 #include "kernels/cpu/team.h"
 
-enum { SPINS = 4000 }; /* some tens of microseconds */
+enum { SPINS = 500 }; /* some ten microseconds: the time between two operations of a step */
 
 struct member {
     struct cpu_team *team;
