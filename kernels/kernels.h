@@ -46,7 +46,9 @@ enum k3_dtype {
 enum k3_layout { K3_ROW_MAJOR = 0 };
 
 /* A matrix (or a vector: rows = 1).  `stride` is the distance of two rows in elements: cols, or more in a view of wider
- * rows. `scale` holds the block scales of MX formats, [rows, cols / 32] bytes, and is NULL for the others. */
+ * rows. `scale` holds the block scales of MX formats, a byte for each block of 32 columns: a row's lie stride / 32
+ * bytes after those of the row before, so cols, stride and the first column of a view are multiples of 32.  NULL for
+ * the other formats. */
 struct k3_tensor {
     void *data;
     void *scale;
@@ -71,10 +73,14 @@ struct kern_batch {
 
 struct k3_stream;
 
-/* name: "ref" or "cpu" (or "cuda" where built).  threads: CPU threads that share the work, 1 for none beside the
- * caller. NULL with errno ENOTSUP for a backend that this build does not have. */
+/* name: "ref"; "cpu", the fastest variant that this machine has; "cpu-plain", that backend without special
+ * instructions, to bisect a drift; or "cuda" where built.  threads: CPU threads that share the work, 1 for none beside
+ * the caller; they change no bit of a result.  One thread at a time may use a stream.  All memory that the operations
+ * need is taken here (ref: when an operation first needs it).  NULL with errno ENOTSUP for a backend that this build
+ * does not have, ENOMEM or EAGAIN. */
 struct k3_stream *kern_stream_create(const char *name, int threads);
 void kern_stream_destroy(struct k3_stream *s);
+/* What computes: "ref", "cpu-avx2", "cpu-plain". */
 const char *kern_stream_name(const struct k3_stream *s);
 int kern_sync(struct k3_stream *s);
 
@@ -89,7 +95,7 @@ struct embed_args {
 };
 int kern_embed(const struct embed_args *a, struct k3_stream *s);
 
-/* y[i] = x[row[i]]. */
+/* y[i] = x[row[i]].  EINVAL for a row that x does not have, on the CPU backends. */
 struct gather_args {
     const struct k3_tensor *x; /* [T, n] */
     const int32_t *row;        /* [y rows] */
@@ -261,7 +267,8 @@ struct kern_expert_matrix {
     int64_t scale_step;
 };
 
-/* y[t] = sum_j weight[t,j] * w2_e SiTU(w1_e z[t], w3_e z[t]), e = id[t,j].  On a rank that holds a part of the inner
+/* y[t] = sum_j weight[t,j] * w2_e SiTU(w1_e z[t], w3_e z[t]), e = id[t,j].  A row may name an expert twice.
+ * EINVAL for an expert that is not there, on the CPU backends.  On a rank that holds a part of the inner
  * width, y is its part of the sum. */
 struct experts_args {
     const struct k3_tensor *z; /* [T, L] */

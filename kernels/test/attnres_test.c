@@ -16,12 +16,14 @@ static int run(void *arg, struct k3_stream *s, int64_t t0, int64_t t1, const str
     return kern_attnres(&(struct attnres_args){&p, snapshot, m->snapshots, &m->norm, &m->proj, y, 1e-5f}, s);
 }
 
-/* The scores' errors (a dot's, against a root mean square near 0.6, and half of the mean square's) move the weights,
- * relatively, by twice as much; values are below 1. */
+/* Roundings are independent, so they add up as the root of their number; six deviations are allowed.  With factors
+ * uniform in [-1, 1), a score is a sum of n products of deviation 3^-3/2 on sixteen lanes, over a root mean square of
+ * 3^-1/2; its error moves the mixture of values below 1 by twice as much. */
 static double bound(void *arg, int64_t t, int64_t c, double expected)
 {
     struct mix *m = arg;
-    double n = (double)m->p.cols, score = bound_dot(m->p.cols, n / 0.5) * 4 + 8 * U;
+    double n = (double)m->p.cols, dot = sqrt(n / 27);
+    double score = 6 * U * (sqrt(n / 16 + 8) * dot + 4 * dot) / sqrt(1. / 3);
     (void)t, (void)c, (void)expected;
     return m->snapshots == 0 ? 0 : 2 * score + (m->snapshots + 12) * U;
 }

@@ -58,7 +58,8 @@ struct check {
  * the bits are the same. */
 void check_operation(const struct check *c);
 
-/* The largest |y| x (length of the longest chain of roundings) x U of a sum of n fp32 products in lanes of eight. */
+/* A sum of n fp32 products in lanes of eight is off by no more than this: the longest chain of roundings that a product
+ * goes through, of U each, times the sum of the products' magnitudes. */
 double bound_dot(int64_t n, double sum_of_magnitudes);
 
 /* The same rows and sequences of a step as a kern_batch over sequences [u0, u1). */

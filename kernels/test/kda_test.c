@@ -37,13 +37,18 @@ static int run(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const str
     return rc;
 }
 
-/* |k| = 1, so a step adds at most beta (|v| + |S|) and loses at least as much as it rounds of |S|: with |v|_inf <= 1,
- * beta < 1 and the kept state below 1 a value, |S row| stays below 16 for the lengths here, and a step of 128-long dots
- * rounds by 128 / 8 + 8 units of it. */
+/* Roundings are independent, so they add up as the root of their number; six deviations are allowed.  A value of the
+ * state stays near 1 and is rounded three times a token, for at most 70 tokens.  o is its product with q, whose norm is
+ * 128^-1/2. */
+static double state_bound(void *arg, int64_t u, int64_t j, double expected)
+{
+    (void)arg, (void)u, (void)j, (void)expected;
+    return 6 * sqrt(3 * 70) * U;
+}
+
 static double bound(void *arg, int64_t t, int64_t c, double expected)
 {
-    (void)arg, (void)t, (void)c, (void)expected;
-    return 70 * 24 * U * 16;
+    return state_bound(arg, t, c, expected) / sqrt(128);
 }
 
 static void delta(int heads, double g_low, double g_high)
@@ -69,7 +74,7 @@ static void delta(int heads, double g_low, double g_high)
                                     .state = size,
                                     .run = run,
                                     .bound = bound,
-                                    .state_bound = bound});
+                                    .state_bound = state_bound});
     tensor_free(&d.q);
     tensor_free(&d.k);
     tensor_free(&d.v);

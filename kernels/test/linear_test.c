@@ -91,14 +91,13 @@ static void decodes_every_byte_and_scale(void **state)
                 assert_int_equal(kern_linear(&(struct linear_args){&x, &w, &y, 0}, s), 0);
                 for (int o = 0; o < 32; o++)
                     for (int i = 0; i < 32; i++) {
-                        int byte = part * 32 + o, code = i % 2 ? byte >> 4 : byte & 15;
-                        double got = ref_get(&y, i, o), expected = ldexp(value[code], scale - 127);
+                        int byte = part * 32 + o;
+                        double even = ldexp(value[byte & 15], scale - 127), odd = ldexp(value[byte >> 4], scale - 127);
+                        double got = ref_get(&y, i, o);
                         if (scale == 255)
                             assert_true(isnan(got));
-                        else if (fabs(expected) <= 0x1.fffffep127 &&
-                                 fabs(value[byte >> 4]) * ldexp(1, scale - 127) <= 0x1.fffffep127 &&
-                                 fabs(value[byte & 15]) * ldexp(1, scale - 127) <= 0x1.fffffep127)
-                            assert_true(got == expected);
+                        else if (fabs(even) < 0x1p128 && fabs(odd) < 0x1p128) /* 0 times infinity spoils the row */
+                            assert_true(got == (i % 2 ? odd : even));
                     }
                 tensor_free(&x);
                 tensor_free(&y);

@@ -30,13 +30,15 @@ static const float *latent(const struct attention *a, int i, int64_t p)
     return a->cache + (a->batch.pages[i * PAGES_A_SEQ + p / PAGE] * PAGE + p % PAGE) * K3_CACHE_DIM;
 }
 
-/* Scores: |qa| <= 128, so a score's error is that of 128- and 576-long dots over terms of 128 x 1, times 192^-1/2; it
- * moves o, at most 512, by as much relatively. */
+/* Roundings are independent, so they add up as the root of their number; six deviations are allowed.  With factors
+ * uniform in [-1, 1), a product's deviation is 1/3: qa_d is a sum of 128 products, a score's dot one of 576 products of
+ * qa_d and c_d on eight lanes, a value of UV c one of 512.  A score's error moves o by twice as much, relatively. */
 static double bound(void *arg, int64_t t, int64_t c, double expected)
 {
-    double score = (128 + 576 / 8 + 8) * U * (512 * 11.3 + 64) * 0.0722; /* 11.3 = sqrt(128): |qa_d| of random signs */
+    double qa = sqrt(128) / 3, dot = sqrt(576. / 3) * qa, value = sqrt(512) / 3;
+    double score = 6 * U * (sqrt(512. / 3) * sqrt(128) * qa + sqrt(576. / 8 + 8) * dot) * scale;
     (void)arg, (void)t, (void)c, (void)expected;
-    return (2 * score + (200 + 64 + 8) * U) * sqrt(512.);
+    return (2 * score + 6 * U * sqrt(200 + 512. / 8)) * value;
 }
 
 /* The published form: keys and values of every head expanded from the latents (SPEC 4.5 step 3 and 4). */
