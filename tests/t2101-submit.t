@@ -53,13 +53,13 @@ engine --rate 200 --tokens 12 --think 4
 
 is "$(k3submit "$secret" </dev/null 2>"$tmp/err")" "$(words 4 12)" "the answer is on stdout, without the thinking"
 is "$(cat "$tmp/err")" "" "and nothing is on stderr"
-is "$(k3submit --show-reasoning "$secret" </dev/null 2>&1 >/dev/null)" "$(words 0 4)" "thinking is shown on stderr when asked for"
+is "$(k3submit --show-reasoning "$secret" </dev/null 2>&1 >/dev/null)" "$(words 0 4)." "thinking is shown on stderr when asked for"
 is "$(k3submit --output tokens "$secret" </dev/null)" "$(ids 12)" "--output tokens prints all ids on one line"
 is "$(k3submit --prompt-tokens 768,12 --ignore-eos --max-tokens 3 --output tokens)" "$(ids 3)" "a prompt may be ids"
 is "$(echo "$secret" | k3submit --max-tokens 6)" "$(words 4 6)" "text comes from standard input"
 is "$(k3submit --max-tokens 6 -f "$K3_CONF" <&-)" "$(words 4 6)" "or from a file, with standard input closed"
 json=$(k3submit --json "$secret" </dev/null)
-like "$json" "\"content\":\"$(words 4 12)\",\"reasoning_content\":\"$(words 0 4)\",\"tool_calls\":\[\],\"finish_reason\":\"stop\"" \
+like "$json" "\"content\":\"$(words 4 12)\",\"reasoning_content\":\"$(words 0 4)[.]\",\"tool_calls\":\[\],\"finish_reason\":\"stop\"" \
     "--json prints everything as an object"
 like "$json" '"completion_tokens":12' "with the usage"
 like "$(k3submit -v -n 5 "$secret" </dev/null 2>&1 >/dev/null)" "^request [0-9a-f]{8}, reasoning effort max
@@ -148,6 +148,17 @@ wait_for 5 test -s "$tmp/out"
 engine --rate 100 --tokens 40 --job 9
 wait $submitted
 is "$(cat "$tmp/out")" "$(words 0 40)" "an engine that dies half way is not seen in the answer"
+stop "$engine"
+start dying fakeengine --rate 100 --tokens 12 --think 5 --job 8 --die-at 6
+wait_for 5 serving
+k3submit --json "$secret" </dev/null >"$tmp/out" 2>&1 &
+submitted=$!
+wait_for 5 grep -q dies "$tmp/log/dying.log"
+engine --rate 100 --tokens 12 --think 5 --job 9
+wait $submitted
+like "$(cat "$tmp/out")" "\"content\":\"$(words 5 12)\",\"reasoning_content\":\"$(words 0 5)[.]\"" \
+    "nor is one that dies behind the token that ended the thinking and began the response"
+like "$(cat "$tmp/log/engine.log")" "lease from 6" "from which the next one went on"
 
 stop "$engine"
 submit

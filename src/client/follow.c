@@ -112,7 +112,6 @@ static int tell(struct follow *f, enum message_type type)
     if (type == WIRE_ATTACH) {
         m.attach.off = f->attached_at = output_next(f->output);
         f->attached = true;
-        output_again(f->output);
     }
     if (connect_send(f->c, &m, &err) == 0)
         return 0;

@@ -26,8 +26,7 @@ struct output {
     bool reasoning; /* stderr's last text is reasoning, without its newline */
     enum delta_channel channel;
     uint64_t next;
-    unsigned int blanks, repeats; /* pieces without tokens since the last one with some; those that come again */
-    struct buf content, thought;  /* kept for the JSON form only */
+    struct buf content, thought; /* kept for the JSON form only */
     struct call *calls;
     size_t call_count;
     struct message_u32s ids; /* the same */
@@ -78,23 +77,15 @@ bool output_on_terminal(const struct output *o)
     return o->shown;
 }
 
-void output_again(struct output *o)
-{
-    o->repeats = o->blanks;
-}
-
-static bool is_content(const struct message_delta *d)
-{
-    return d->ch == CHANNEL_RESPONSE || d->ch == CHANNEL_NONE;
-}
-
 bool output_shows(const struct output *o, const struct message_delta *d)
 {
-    if (d->ch == CHANNEL_THINK && d->txt.len > 0 && o->show_reasoning && o->err_is_terminal)
-        return true;
-    if (!o->out_is_terminal || o->form == OUTPUT_JSON)
-        return false;
-    return o->form == OUTPUT_TOKENS ? d->ids.n > 0 : is_content(d) && d->txt.len > 0;
+    bool thought = o->show_reasoning && o->err_is_terminal, text = o->form == OUTPUT_TEXT && o->out_is_terminal;
+
+    for (size_t i = 0; i < d->parts.n; i++)
+        if (d->parts.v[i].txt.len > 0 &&
+            ((d->parts.v[i].ch == CHANNEL_THINK && thought) || (d->parts.v[i].ch == CHANNEL_RESPONSE && text)))
+            return true;
+    return o->form == OUTPUT_TOKENS && o->out_is_terminal;
 }
 
 static int write_all(int fd, const char *s, size_t len, struct k3_error *err)
@@ -166,12 +157,12 @@ static int write_content(struct output *o, const char *s, size_t len, struct k3_
     return 0;
 }
 
-static int write_ids(struct output *o, const struct message_u32s *ids, size_t skip, struct k3_error *err)
+static int write_ids(struct output *o, const struct message_u32s *ids, struct k3_error *err)
 {
     struct buf text = {NULL, 0, 0};
     char number[16];
 
-    for (size_t i = skip; i < ids->n; i++) {
+    for (size_t i = 0; i < ids->n; i++) {
         snprintf(number, sizeof number, "%s%u", o->midline ? "," : "", (unsigned int)ids->v[i]);
         buf_adds(&text, number);
         o->midline = true;
@@ -182,72 +173,65 @@ static int write_ids(struct output *o, const struct message_u32s *ids, size_t sk
     return rc;
 }
 
-static void keep_ids(struct output *o, const struct message_u32s *ids, size_t skip)
+static void keep_ids(struct output *o, const struct message_u32s *ids)
 {
     while (o->ids.n + ids->n > o->id_room) {
         o->id_room = o->id_room ? 2 * o->id_room : 1024;
         o->ids.v = k3_reallocarray(o->ids.v, o->id_room, sizeof *o->ids.v);
     }
-    for (size_t i = skip; i < ids->n; i++)
+    for (size_t i = 0; i < ids->n; i++)
         o->ids.v[o->ids.n++] = ids->v[i];
 }
 
-static void keep_call(struct output *o, const struct message_delta *d)
+static void keep_call(struct output *o, const struct message_part *p)
 {
-    if (d->ti >= CALLS)
+    if (p->ti >= CALLS)
         return;
-    if (d->ti >= o->call_count) {
-        o->calls = k3_reallocarray(o->calls, d->ti + 1, sizeof *o->calls);
-        memset(o->calls + o->call_count, 0, (d->ti + 1 - o->call_count) * sizeof *o->calls);
-        o->call_count = d->ti + 1;
+    if (p->ti >= o->call_count) {
+        o->calls = k3_reallocarray(o->calls, p->ti + 1, sizeof *o->calls);
+        memset(o->calls + o->call_count, 0, (p->ti + 1 - o->call_count) * sizeof *o->calls);
+        o->call_count = p->ti + 1;
     }
-    struct call *call = &o->calls[d->ti];
-    if (d->tn && !call->name)
-        call->name = k3_strdup(d->tn);
-    buf_add(&call->arguments, d->txt.data ? d->txt.data : "", d->txt.len);
+    struct call *call = &o->calls[p->ti];
+    if (p->tn && !call->name)
+        call->name = k3_strdup(p->tn);
+    buf_add(&call->arguments, p->txt.data ? p->txt.data : "", p->txt.len);
 }
 
-static void keep(struct output *o, const struct message_delta *d, size_t skip)
+static void keep(struct output *o, const struct message_part *p)
 {
-    keep_ids(o, &d->ids, skip);
-    if (d->ch == CHANNEL_TOOL)
-        keep_call(o, d);
-    else if (d->txt.len > 0)
-        buf_add(d->ch == CHANNEL_THINK ? &o->thought : &o->content, d->txt.data, d->txt.len);
+    if (p->ch == CHANNEL_TOOL)
+        keep_call(o, p);
+    else if (p->txt.len > 0)
+        buf_add(p->ch == CHANNEL_THINK ? &o->thought : &o->content, p->txt.data, p->txt.len);
+}
+
+static int take_part(struct output *o, const struct message_part *p, struct k3_error *err)
+{
+    if (o->form == OUTPUT_JSON)
+        keep(o, p);
+    if (p->txt.len == 0)
+        return 0;
+    o->channel = p->ch;
+    if (p->ch == CHANNEL_THINK && o->show_reasoning)
+        return write_reasoning(o, p->txt.data, p->txt.len, err);
+    if (p->ch == CHANNEL_RESPONSE && o->form == OUTPUT_TEXT)
+        return write_content(o, p->txt.data, p->txt.len, err);
+    return 0;
 }
 
 int output_delta(struct output *o, const struct message_delta *d, struct k3_error *err)
 {
-    uint64_t end = d->off + d->ids.n;
-
-    if (d->off > o->next)
-        return 0;
-    /* Seen already: after attaching again the first piece may begin before what is wanted. */
-    if (end < o->next || (end == o->next && d->ids.n > 0))
-        return 1;
-    if (d->ids.n == 0 && o->repeats > 0) {
-        o->repeats--;
-        return 1;
-    }
-    size_t skip = (size_t)(o->next - d->off);
-    o->next = end;
-    o->blanks = d->ids.n ? 0 : o->blanks + 1;
-    o->repeats = 0;
-    if (d->txt.len > 0)
-        o->channel = d->ch;
-    if (o->form == OUTPUT_JSON) {
-        keep(o, d, skip);
-        if (!(o->show_reasoning && d->ch == CHANNEL_THINK))
-            return 1;
-    }
-    if (o->form == OUTPUT_TOKENS && write_ids(o, &d->ids, skip, err) < 0)
+    if (d->off != o->next) /* deltas are never cut, so one that begins earlier brings nothing new */
+        return d->off < o->next;
+    o->next += d->ids.n;
+    if (o->form == OUTPUT_JSON)
+        keep_ids(o, &d->ids);
+    else if (o->form == OUTPUT_TOKENS && write_ids(o, &d->ids, err) < 0)
         return -1;
-    if (d->txt.len == 0)
-        return 1;
-    if (d->ch == CHANNEL_THINK && o->show_reasoning)
-        return write_reasoning(o, d->txt.data, d->txt.len, err) < 0 ? -1 : 1;
-    if (o->form == OUTPUT_TEXT && is_content(d))
-        return write_content(o, d->txt.data, d->txt.len, err) < 0 ? -1 : 1;
+    for (size_t i = 0; i < d->parts.n; i++)
+        if (take_part(o, &d->parts.v[i], err) < 0)
+            return -1;
     return 1;
 }
 

@@ -25,9 +25,6 @@ int output_delta(struct output *o, const struct message_delta *d, struct k3_erro
 /* Would it be written on a terminal?  Then a live line there is cleared first. */
 bool output_shows(const struct output *o, const struct message_delta *d);
 
-/* The daemon was asked to send from output_next() on: pieces without tokens that came last come again. */
-void output_again(struct output *o);
-
 /* Offset of the first token that has not come yet. */
 uint64_t output_next(const struct output *o);
 /* What the last text belonged to. */

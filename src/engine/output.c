@@ -1,5 +1,6 @@
 #include "engine/output.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,9 @@
 #include "text/buf.h"
 #include "text/detok.h"
 #include "text/stop.h"
+
+/* What one token brings: the end of one text or of a call's arguments, and the beginning of another call at most. */
+enum { PARTS = 4 };
 
 struct output {
     const struct vocab *vocab;
@@ -21,16 +25,11 @@ struct output {
     bool stopped;        /* one was found */
 
     uint64_t tokens; /* taken so far */
-    uint32_t token;  /* the last one */
-    bool announced;  /* a delta with its id has been emitted */
 
     /* The delta that is being put together. */
-    enum delta_channel channel;
-    uint32_t call;
-    char *tool;
-    struct buf text;
-    output_emit *emit;
-    void *arg;
+    struct message_part part[PARTS];
+    size_t parts;
+    struct buf text; /* of all parts, one behind the other */
 };
 
 struct output *output_create(const struct output_options *o, struct k3_error *err)
@@ -63,7 +62,6 @@ void output_destroy(struct output *o)
     stop_destroy(o->stop);
     buf_free(&o->response);
     buf_free(&o->text);
-    free(o->tool);
     free(o);
     errno = saved;
 }
@@ -71,33 +69,38 @@ void output_destroy(struct output *o)
 /* --- deltas
  * ----------------------------------------------------------------------------------------------------------- */
 
-static void send_delta(struct output *o)
-{
-    struct message_delta d = {.off = o->announced ? o->tokens : o->tokens - 1,
-                              .ch = o->channel,
-                              .ids = {&o->token, o->announced ? 0 : 1},
-                              .txt = {o->text.s, o->text.n},
-                              .ti = o->call,
-                              .tn = o->tool};
-
-    if (o->emit)
-        o->emit(o->arg, &d);
-    o->announced = true;
-    o->channel = CHANNEL_NONE;
-    o->call = 0;
-    o->text.n = 0;
-    free(o->tool);
-    o->tool = NULL;
-}
-
-/* What one token brings goes out in as few deltas as it has channels. */
 static void put(struct output *o, enum delta_channel channel, int call, const char *text, size_t len)
 {
-    if (o->channel != CHANNEL_NONE && (o->channel != channel || o->call != (uint32_t)call))
-        send_delta(o);
-    o->channel = channel;
-    o->call = (uint32_t)call;
+    struct message_part *last = o->parts > 0 ? &o->part[o->parts - 1] : NULL;
+
+    if (!last || last->ch != channel || last->ti != (uint32_t)call) {
+        assert(o->parts < PARTS);
+        last = &o->part[o->parts++];
+        *last = (struct message_part){.ch = channel, .ti = (uint32_t)call};
+    }
+    last->txt.len += len;
     buf_add(&o->text, text, len);
+}
+
+static void begin_call(struct output *o, int call, const char *tool, size_t len)
+{
+    put(o, CHANNEL_TOOL, call, NULL, 0);
+    o->part[o->parts - 1].tn = k3_strndup(tool, len);
+}
+
+static void send_delta(struct output *o, uint32_t token, output_emit *emit, void *arg)
+{
+    struct message_delta d = {.off = o->tokens - 1, .ids = {&token, 1}, .parts = {o->part, o->parts}};
+    size_t at = 0;
+
+    for (size_t i = 0; i < o->parts; at += o->part[i++].txt.len)
+        o->part[i].txt.data = o->part[i].txt.len > 0 ? o->text.s + at : NULL;
+    if (emit)
+        emit(arg, &d);
+    for (size_t i = 0; i < o->parts; i++)
+        free(o->part[i].tn);
+    o->parts = 0;
+    o->text.n = 0;
 }
 
 /* --- the response channel
@@ -143,8 +146,7 @@ static void on_event(void *arg, const struct parser_event *e)
         take_response(o, e->text, e->len);
         break;
     case PARSER_CALL:
-        put(o, CHANNEL_TOOL, e->call, NULL, 0);
-        o->tool = k3_strndup(e->text, e->len);
+        begin_call(o, e->call, e->text, e->len);
         break;
     case PARSER_ARGUMENTS:
         put(o, CHANNEL_TOOL, e->call, e->text, e->len);
@@ -176,29 +178,11 @@ static bool is_stop_id(const struct output *o, int32_t token)
     return token == vocab_special(o->vocab, VOCAB_END_OF_MSG) || token == vocab_special(o->vocab, VOCAB_EOS);
 }
 
-bool output_token(struct output *o, int32_t token, output_emit *emit, void *arg)
-{
-    o->emit = emit;
-    o->arg = arg;
-    o->token = (uint32_t)token;
-    o->tokens++;
-    o->announced = false;
-    if (o->parser)
-        parser_feed(o->parser, token, on_event, o);
-    else
-        take_plain(o, token);
-    if (!o->announced || o->channel != CHANNEL_NONE)
-        send_delta(o);
-    return o->stopped || (!o->ignore_stop_ids && is_stop_id(o, token));
-}
-
-void output_finish(struct output *o, output_emit *emit, void *arg)
+/* What was held back has nothing to wait for any more. */
+static void finish(struct output *o)
 {
     struct buf text = {0};
 
-    o->emit = emit;
-    o->arg = arg;
-    o->announced = true;
     if (o->parser) {
         parser_finish(o->parser, on_event, o);
     } else {
@@ -207,6 +191,19 @@ void output_finish(struct output *o, output_emit *emit, void *arg)
         buf_free(&text);
     }
     release(o, o->response.n);
-    if (o->channel != CHANNEL_NONE)
-        send_delta(o);
+}
+
+bool output_token(struct output *o, int32_t token, bool last, output_emit *emit, void *arg)
+{
+    o->tokens++;
+    if (o->parser)
+        parser_feed(o->parser, token, on_event, o);
+    else
+        take_plain(o, token);
+
+    bool ends = o->stopped || (!o->ignore_stop_ids && is_stop_id(o, token));
+    if (ends || last)
+        finish(o);
+    send_delta(o, (uint32_t)token, emit, arg);
+    return ends;
 }

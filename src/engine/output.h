@@ -28,14 +28,12 @@ struct output_options {
 struct output *output_create(const struct output_options *o, struct k3_error *err);
 void output_destroy(struct output *o);
 
-/* Gets each delta as it comes; borrowed during the call. */
+/* Gets the delta; borrowed during the call. */
 typedef void output_emit(void *arg, const struct message_delta *delta);
 
-/* The next token of the answer.  Emits at least one delta, the first with the token's id.  emit NULL: the token was
- * delivered under an earlier lease, nothing is emitted but the state moves on.  Returns true when it ends the answer.
- */
-bool output_token(struct output *o, int32_t token, output_emit *emit, void *arg);
-/* The answer has ended: emit text that is still held back. */
-void output_finish(struct output *o, output_emit *emit, void *arg);
+/* The next token of the answer; `last` when there will be no other, whatever it says.  Emits one delta, which holds
+ * text that had been held back too if this token ends the answer.  emit NULL: it was delivered under an earlier lease,
+ * nothing is emitted but the state moves on.  Returns true when the token itself ends the answer. */
+bool output_token(struct output *o, int32_t token, bool last, output_emit *emit, void *arg);
 
 #endif

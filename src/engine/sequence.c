@@ -76,7 +76,7 @@ struct sequence *sequence_create(const struct sequence_args *a)
     memcpy(q->token, a->prompt, (size_t)a->prompt_tokens * sizeof *a->prompt);
     for (int32_t i = 0; i < a->resumed_tokens; i++) {
         q->token[q->prompt + i] = a->resumed[i];
-        stopped = q->output && output_token(q->output, a->resumed[i], NULL, NULL);
+        stopped = q->output && output_token(q->output, a->resumed[i], false, NULL, NULL);
     }
     end_if_complete(q, stopped);
     return q;
@@ -158,7 +158,7 @@ void sequence_append(struct sequence *q, int32_t token, output_emit *emit, void 
 {
     assert(q->life.state == SEQUENCE_DECODE && q->position == q->count && q->count < q->most);
     q->token[q->count++] = token;
-    end_if_complete(q, q->output && output_token(q->output, token, emit, arg));
+    end_if_complete(q, q->output && output_token(q->output, token, q->count == q->most, emit, arg));
 }
 
 void sequence_finish(struct sequence *q, enum sequence_end end, const char *sentence)
@@ -168,12 +168,6 @@ void sequence_finish(struct sequence *q, enum sequence_end end, const char *sent
     move(q, EV_ENDED);
     q->end = end;
     q->sentence = sentence ? k3_strdup(sentence) : NULL;
-}
-
-void sequence_flush(struct sequence *q, output_emit *emit, void *arg)
-{
-    if (q->output)
-        output_finish(q->output, emit, arg);
 }
 
 enum sequence_end sequence_end(const struct sequence *q)

@@ -56,15 +56,13 @@ const int32_t *sequence_pending(const struct sequence *q, int32_t *count);
 int64_t sequence_position(const struct sequence *q);
 /* The next n pending tokens have run. */
 void sequence_ran(struct sequence *q, int32_t n);
-/* One more token of the answer, with its deltas.  Ends the sequence when the token says so (END_STOP) or is the last
+/* One more token of the answer, with its delta.  Ends the sequence when the token says so (END_STOP) or is the last
  * that was asked for (END_LENGTH). */
 void sequence_append(struct sequence *q, int32_t token, output_emit *emit, void *arg);
 /* The first end counts; sentence (copied) may be NULL. */
 void sequence_finish(struct sequence *q, enum sequence_end end, const char *sentence);
 
 /* Once it has ended: */
-/* Emit the text that was held back, for an answer that nobody will go on with. */
-void sequence_flush(struct sequence *q, output_emit *emit, void *arg);
 enum sequence_end sequence_end(const struct sequence *q);
 const char *sequence_sentence(const struct sequence *q); /* or NULL */
 /* Seconds from admission to the first token sampled here, and from there to the end. */

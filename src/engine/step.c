@@ -134,10 +134,15 @@ static void report_delta(void *arg, const struct message_delta *delta)
 
     m.delta = *delta;
     m.delta.ids.v = k3_calloc(delta->ids.n, sizeof *delta->ids.v);
-    if (delta->ids.n > 0)
-        memcpy(m.delta.ids.v, delta->ids.v, delta->ids.n * sizeof *delta->ids.v);
-    m.delta.txt.data = delta->txt.len > 0 ? k3_strndup(delta->txt.data, delta->txt.len) : NULL;
-    m.delta.tn = delta->tn ? k3_strdup(delta->tn) : NULL;
+    memcpy(m.delta.ids.v, delta->ids.v, delta->ids.n * sizeof *delta->ids.v);
+    m.delta.parts.v = k3_calloc(delta->parts.n, sizeof *delta->parts.v);
+    for (size_t i = 0; i < delta->parts.n; i++) {
+        const struct message_part *from = &delta->parts.v[i];
+        struct message_part *p = &m.delta.parts.v[i];
+        *p = *from;
+        p->txt.data = from->txt.len > 0 ? k3_strndup(from->txt.data, from->txt.len) : NULL;
+        p->tn = from->tn ? k3_strdup(from->tn) : NULL;
+    }
     report(e->lead, e->sequence, &m);
 }
 
@@ -147,7 +152,6 @@ static void report_end(struct lead *l, struct sequence *q)
                                         [END_LENGTH] = DONE_LENGTH,
                                         [END_CANCELLED] = DONE_CANCELLED,
                                         [END_FAILED] = DONE_FAILED};
-    struct emitter e = {l, q};
     struct message m;
 
     if (sequence_end(q) == END_DROPPED)
@@ -157,7 +161,6 @@ static void report_end(struct lead *l, struct sequence *q)
         report(l, q, &m);
         return;
     }
-    sequence_flush(q, report_delta, &e);
     m = message_of(WIRE_DONE, NULL);
     m.done.why = why[sequence_end(q)];
     m.done.msg = sequence_sentence(q) ? k3_strdup(sequence_sentence(q)) : NULL;

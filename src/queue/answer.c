@@ -1,5 +1,6 @@
 #include "queue/answer.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,12 +8,14 @@
 
 #include "common/alloc.h"
 
+/* Where a piece begins in each of the three; it ends where the next one begins. */
 struct piece {
-    uint32_t id, ids;   /* first of the answer's ids, and how many */
-    uint32_t txt, txts; /* first byte of its text, and how many */
-    uint32_t ti;
+    uint32_t id, txt, part;
+};
+
+struct part {
     enum delta_channel ch;
-    char *tn;
+    uint32_t ti, name, txt; /* bytes of the tool's name with its NUL (0: none), and of text behind it */
 };
 
 /* Bytes that grow without realloc(), which may leave a copy of the old ones behind. */
@@ -24,7 +27,9 @@ struct bytes {
 struct answer {
     struct bytes ids; /* uint32_t each */
     struct bytes txt;
-    struct bytes pieces; /* struct piece each */
+    struct bytes parts;                      /* struct part each */
+    struct bytes pieces;                     /* struct piece each */
+    struct message_part read[MESSAGE_PARTS]; /* of the piece that was asked for last */
 };
 
 static void bytes_erase(struct bytes *b)
@@ -59,9 +64,12 @@ static void bytes_add(struct bytes *b, const void *data, size_t n)
     b->n += n;
 }
 
-static const struct piece *piece_at(const struct answer *a, size_t i)
+/* For the number of pieces: where the next one will begin. */
+static struct piece piece_at(const struct answer *a, size_t i)
 {
-    return (const struct piece *)a->pieces.data + i;
+    if (i < answer_pieces(a))
+        return ((const struct piece *)a->pieces.data)[i];
+    return (struct piece){(uint32_t)answer_tokens(a), (uint32_t)a->txt.n, (uint32_t)(a->parts.n / sizeof(struct part))};
 }
 
 struct answer *answer_create(void)
@@ -75,43 +83,52 @@ void answer_destroy(struct answer *a)
 
     if (!a)
         return;
-    for (size_t i = 0; i < answer_pieces(a); i++)
-        free(piece_at(a, i)->tn);
     bytes_erase(&a->ids);
     bytes_erase(&a->txt);
+    bytes_erase(&a->parts);
     bytes_erase(&a->pieces);
     free(a);
     errno = saved;
 }
 
+static struct part part_of(const struct message_part *p)
+{
+    return (struct part){p->ch, p->ti, p->tn ? (uint32_t)strlen(p->tn) + 1 : 0, (uint32_t)p->txt.len};
+}
+
 int answer_append(struct answer *a, const struct message_delta *d, struct k3_error *err)
 {
-    struct piece p = {
-        .id = (uint32_t)answer_tokens(a),
-        .ids = (uint32_t)d->ids.n,
-        .txt = (uint32_t)a->txt.n,
-        .txts = (uint32_t)d->txt.len,
-        .ch = d->ch,
-        .ti = d->ti,
-    };
+    struct piece piece = piece_at(a, answer_pieces(a));
+    size_t txt = 0;
 
-    if (d->off != p.id) {
+    assert(d->ids.n > 0 && d->parts.n <= MESSAGE_PARTS); /* by message_decode() */
+    if (d->off != piece.id) {
         errno = EPROTO;
-        return k3_errorf(err, "a delta begins at token %" PRIu64 ", the answer has %u", d->off, p.id);
+        return k3_errorf(err, "a delta begins at token %" PRIu64 ", the answer has %u", d->off, piece.id);
     }
-    if (d->ids.n > (size_t)ANSWER_TOKENS - p.id || d->txt.len > ANSWER_TEXT - a->txt.n ||
-        answer_pieces(a) == ANSWER_PIECES) {
+    for (size_t i = 0; i < d->parts.n; i++) {
+        struct part part = part_of(&d->parts.v[i]);
+        txt += part.name + part.txt;
+    }
+    if (d->ids.n > ANSWER_TOKENS - piece.id || txt > ANSWER_TEXT - piece.txt ||
+        d->parts.n > ANSWER_PARTS - piece.part) {
         errno = EFBIG;
-        return k3_errorf(err, "the answer passes %d tokens or %d MiB of text", ANSWER_TOKENS, ANSWER_TEXT >> 20);
+        return k3_errorf(err, "the answer passes %d tokens, %d MiB of text or %d parts", ANSWER_TOKENS,
+                         ANSWER_TEXT >> 20, ANSWER_PARTS);
     }
-    if (bytes_reserve(&a->ids, d->ids.n * sizeof(uint32_t)) < 0 || bytes_reserve(&a->txt, d->txt.len) < 0 ||
-        bytes_reserve(&a->pieces, sizeof p) < 0)
-        return k3_errorf(err, "no memory for an answer of more than %u tokens", p.id);
+    if (bytes_reserve(&a->ids, d->ids.n * sizeof(uint32_t)) < 0 || bytes_reserve(&a->txt, txt) < 0 ||
+        bytes_reserve(&a->parts, d->parts.n * sizeof(struct part)) < 0 || bytes_reserve(&a->pieces, sizeof piece) < 0)
+        return k3_errorf(err, "no memory for an answer of more than %u tokens", piece.id);
 
-    p.tn = d->tn ? k3_strdup(d->tn) : NULL;
     bytes_add(&a->ids, d->ids.v, d->ids.n * sizeof(uint32_t));
-    bytes_add(&a->txt, d->txt.data, d->txt.len);
-    bytes_add(&a->pieces, &p, sizeof p);
+    for (size_t i = 0; i < d->parts.n; i++) {
+        const struct message_part *p = &d->parts.v[i];
+        struct part part = part_of(p);
+        bytes_add(&a->parts, &part, sizeof part);
+        bytes_add(&a->txt, p->tn, part.name);
+        bytes_add(&a->txt, p->txt.data, part.txt);
+    }
+    bytes_add(&a->pieces, &piece, sizeof piece);
     return 0;
 }
 
@@ -133,41 +150,40 @@ size_t answer_pieces(const struct answer *a)
 
 size_t answer_bytes_from(const struct answer *a, size_t piece)
 {
-    if (piece >= answer_pieces(a))
-        return 0;
-    return a->ids.n - piece_at(a, piece)->id * sizeof(uint32_t) + a->txt.n - piece_at(a, piece)->txt;
+    struct piece p = piece_at(a, piece);
+
+    return a->ids.n - p.id * sizeof(uint32_t) + a->txt.n - p.txt;
 }
 
 size_t answer_bytes(const struct answer *a)
 {
-    return a->ids.n + a->txt.n + a->pieces.n;
+    return a->ids.n + a->txt.n + a->parts.n + a->pieces.n;
 }
 
-void answer_piece(const struct answer *a, size_t piece, struct message_delta *d)
+void answer_piece(struct answer *a, size_t piece, struct message_delta *d)
 {
-    const struct piece *p = piece_at(a, piece);
+    struct piece p = piece_at(a, piece), next = piece_at(a, piece + 1);
+    const struct part *part = (const struct part *)a->parts.data + p.part;
+    char *txt = (char *)a->txt.data + p.txt;
 
     *d = (struct message_delta){
-        .off = p->id,
-        .ch = p->ch,
-        .ids = {p->ids ? (uint32_t *)a->ids.data + p->id : NULL, p->ids},
-        .txt = {p->txts ? (char *)a->txt.data + p->txt : NULL, p->txts},
-        .ti = p->ti,
-        .tn = p->tn,
-    };
+        .off = p.id, .ids = {(uint32_t *)a->ids.data + p.id, next.id - p.id}, .parts = {a->read, next.part - p.part}};
+    for (size_t i = 0; i < d->parts.n; i++, part++) {
+        a->read[i] = (struct message_part){
+            .ch = part->ch, .ti = part->ti, .tn = part->name ? txt : NULL, .txt = {txt + part->name, part->txt}};
+        txt += part->name + part->txt;
+    }
 }
 
-/* The first piece that ends behind `tokens`.  One without ids at that place belongs to a token that is already there,
- * but whether its text arrived the reader's count cannot say: it is sent again rather than lost. */
+/* The first piece that ends behind `tokens`. */
 size_t answer_find(const struct answer *a, uint64_t tokens)
 {
     size_t low = 0, high = answer_pieces(a);
 
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        const struct piece *p = piece_at(a, mid);
 
-        if ((uint64_t)p->id + p->ids > tokens || (p->id == tokens && !p->ids))
+        if (piece_at(a, mid + 1).id > tokens)
             high = mid;
         else
             low = mid + 1;

@@ -1,8 +1,8 @@
 /* answer.h - what has been produced for one request so far
  *
- * Token ids and text lie in two flat arrays; a piece marks what one delta added to each.  Pieces are numbered from 0,
- * so a reader of any speed needs no copy of its own, only the number of the piece it wants next.  Bounded: tokens by
- * the most that one message can carry, text in bytes.  Erasing overwrites the memory. */
+ * Token ids, text and its parts lie in flat arrays; a piece marks what one delta added to each.  Pieces are numbered
+ * from 0, so a reader of any speed needs no copy of its own, only the number of the piece it wants next.  Bounded:
+ * tokens by the most that one message can carry, text in bytes.  Erasing overwrites the memory. */
 #ifndef K3_QUEUE_ANSWER_H
 #define K3_QUEUE_ANSWER_H
 
@@ -15,7 +15,7 @@
 enum {
     ANSWER_TOKENS = MESSAGE_IDS, /* tokens of an answer, at most */
     ANSWER_TEXT = 64 << 20,      /* bytes of its text */
-    ANSWER_PIECES = 2 << 20      /* a token may end one channel and begin another: two pieces */
+    ANSWER_PARTS = 2 << 20       /* that the text is in: a token may end one channel and begin another */
 };
 
 struct answer;
@@ -36,8 +36,8 @@ size_t answer_bytes(const struct answer *a);
 /* Bytes of text and ids from this piece to the end: what a reader at `piece` has yet to be sent. */
 size_t answer_bytes_from(const struct answer *a, size_t piece);
 
-/* Fill d with a piece as it was appended; d borrows until the next append. */
-void answer_piece(const struct answer *a, size_t piece, struct message_delta *d);
+/* Fill d with a piece as it was appended; d borrows until the next append or piece. */
+void answer_piece(struct answer *a, size_t piece, struct message_delta *d);
 
 /* The piece from which someone who has the first `tokens` tokens goes on. */
 size_t answer_find(const struct answer *a, uint64_t tokens);

@@ -24,7 +24,7 @@ static const char *const done_whys[DONE_WHYS] = {[DONE_STOP] = "stop",
                                                  [DONE_FAILED] = "failed",
                                                  [DONE_EXPIRED] = "expired"};
 static const char *const delta_channels[CHANNELS] = {
-    [CHANNEL_NONE] = "none", [CHANNEL_THINK] = "think", [CHANNEL_RESPONSE] = "response", [CHANNEL_TOOL] = "tool"};
+    [CHANNEL_THINK] = "think", [CHANNEL_RESPONSE] = "response", [CHANNEL_TOOL] = "tool"};
 
 /* Enums are read and written through unsigned int. */
 _Static_assert(sizeof(enum request_state) == sizeof(unsigned int), "an enum is an int");
@@ -89,13 +89,18 @@ static const struct field state_fields[] = {
 };
 LAYOUT(state, "STATE", message_state);
 
+static const struct field part_fields[] = {
+    NEED(message_part, ch, FIELD_NAME, NAMES(delta_channels)),
+    ROW(message_part, txt, FIELD_TEXT, MESSAGE_STRING),
+    ROW(message_part, ti, FIELD_U32, 0),
+    ROW(message_part, tn, FIELD_STRING, MESSAGE_STRING),
+};
+LAYOUT(part, "DELTA part", message_part);
+
 static const struct field delta_fields[] = {
     NEED(message_delta, off, FIELD_U64, 0),
-    ROW(message_delta, ch, FIELD_NAME, NAMES(delta_channels)),
-    ROW(message_delta, ids, FIELD_U32S, MESSAGE_IDS),
-    ROW(message_delta, txt, FIELD_TEXT, MESSAGE_STRING),
-    ROW(message_delta, ti, FIELD_U32, 0),
-    ROW(message_delta, tn, FIELD_STRING, MESSAGE_STRING),
+    NEED(message_delta, ids, FIELD_U32S, MESSAGE_IDS),
+    ROW(message_delta, parts, FIELD_MAPS, MESSAGE_PARTS, .of = &part_layout),
 };
 LAYOUT(delta, "DELTA", message_delta);
 
@@ -327,6 +332,10 @@ static int check_message(const struct message *m, struct k3_error *err)
     if (m->head.type == WIRE_LIST && m->list.id && !k3_id_is_prefix(m->list.id)) {
         errno = EPROTO;
         return k3_errorf(err, "LIST: id: not the first digits of an id");
+    }
+    if (m->head.type == WIRE_DELTA && m->delta.ids.n == 0) {
+        errno = EPROTO;
+        return k3_errorf(err, "DELTA: ids: empty");
     }
     if (m->head.type == WIRE_BATCH)
         for (size_t i = 0; i < m->batch.reqs.n; i++)

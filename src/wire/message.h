@@ -31,6 +31,7 @@ enum {
     MESSAGE_SENTENCE = 1024,   /* bytes of a sentence, a reason, a name for people */
     MESSAGE_NAME = 256,        /* bytes of a job name, a node name */
     MESSAGE_IDS = 1 << 20,     /* token ids in an array */
+    MESSAGE_PARTS = 64,        /* parts of a DELTA */
     MESSAGE_STOPS = 16,        /* stop strings */
     MESSAGE_STOP = 256,        /* bytes of one */
     MESSAGE_ROWS = 1024,       /* rows of a LISTING, engines of an INFO_REPLY, requests of a BATCH */
@@ -88,7 +89,7 @@ enum request_state {
 };
 enum engine_state { ENGINE_STARTING, ENGINE_LOADING, ENGINE_SERVING, ENGINE_DRAINING, ENGINE_STATES };
 enum done_why { DONE_STOP, DONE_LENGTH, DONE_CANCELLED, DONE_FAILED, DONE_EXPIRED, DONE_WHYS };
-enum delta_channel { CHANNEL_NONE, CHANNEL_THINK, CHANNEL_RESPONSE, CHANNEL_TOOL, CHANNELS };
+enum delta_channel { CHANNEL_THINK, CHANNEL_RESPONSE, CHANNEL_TOOL, CHANNELS };
 
 /* What REFUSED carries, and what the commands exit with. */
 enum exit_code {
@@ -172,13 +173,22 @@ struct message_state {
     char *reason;
     uint32_t job; /* Slurm job that runs it, 0: none */
 };
+struct message_part {        /* text of one channel */
+    enum delta_channel ch;   /* required */
+    struct message_text txt; /* whole characters only; CHANNEL_TOOL: of the arguments' JSON */
+    uint32_t ti;             /* CHANNEL_TOOL: index of the call */
+    char *tn;                /* CHANNEL_TOOL: name of the tool, with the call's first part */
+};
+/* All that a step brings to an answer, whole or not at all: where a token is its text is too, whoever dies and goes on.
+ * Text that is held back (half a character, what may become a stop string) comes with a later token or with the last.
+ */
 struct message_delta {
     uint64_t off;            /* offset of ids[0] in the answer; required */
-    enum delta_channel ch;   /* channel of txt */
-    struct message_u32s ids; /* may be empty */
-    struct message_text txt; /* whole characters only; may be empty */
-    uint32_t ti;             /* CHANNEL_TOOL: index of the call */
-    char *tn;                /* CHANNEL_TOOL: name of the tool, with the call's first delta */
+    struct message_u32s ids; /* one at least */
+    struct {
+        struct message_part *v;
+        size_t n;
+    } parts; /* what the ids complete, in the answer's order; a token may end one channel and begin another */
 };
 struct message_done {
     enum done_why why; /* required */

@@ -28,35 +28,39 @@ static int destroy_toy(void **state)
     return 0;
 }
 
-/* What a client makes of the deltas: "[1]thoughts[2]answer[3.0 tool]arguments". */
+/* What a client makes of the deltas: "[0]thoughts[1]answer[2.0 tool]arguments". */
 struct client {
     struct buf text;
     struct tokens ids;
-    int channel;
+    bool begun;
+    enum delta_channel channel;
     uint32_t call;
 };
+
+static void take_part(struct client *c, const struct message_part *p)
+{
+    char head[32];
+    if (!c->begun || c->channel != p->ch || c->call != p->ti || p->tn) {
+        if (p->ch == CHANNEL_TOOL)
+            snprintf(head, sizeof head, "[%d.%u %s]", (int)p->ch, p->ti, p->tn ? p->tn : "");
+        else
+            snprintf(head, sizeof head, "[%d]", (int)p->ch);
+        buf_adds(&c->text, head);
+    }
+    c->begun = true;
+    c->channel = p->ch;
+    c->call = p->ti;
+    buf_add(&c->text, p->txt.data, p->txt.len);
+}
 
 static void take(void *arg, const struct message_delta *d)
 {
     struct client *c = arg;
-    char head[32];
     assert_int_equal(d->off, c->ids.n); /* no gap, nothing twice */
-    for (size_t i = 0; i < d->ids.n; i++)
-        tokens_push(&c->ids, (int32_t)d->ids.v[i]);
-    if (d->ch == CHANNEL_NONE) {
-        assert_int_equal(d->txt.len, 0);
-        return;
-    }
-    if (c->channel != (int)d->ch || c->call != d->ti || d->tn) {
-        if (d->ch == CHANNEL_TOOL)
-            snprintf(head, sizeof head, "[%d.%u %s]", (int)d->ch, d->ti, d->tn ? d->tn : "");
-        else
-            snprintf(head, sizeof head, "[%d]", (int)d->ch);
-        buf_adds(&c->text, head);
-    }
-    c->channel = (int)d->ch;
-    c->call = d->ti;
-    buf_add(&c->text, d->txt.data, d->txt.len);
+    assert_int_equal(d->ids.n, 1);
+    tokens_push(&c->ids, (int32_t)d->ids.v[0]);
+    for (size_t i = 0; i < d->parts.n; i++)
+        take_part(c, &d->parts.v[i]);
 }
 
 static void client_clear(struct client *c)
@@ -92,16 +96,13 @@ static size_t run(const struct tokens *ids, size_t before, bool chat, const char
     size_t n = 0;
     bool ended = false;
     for (; n < before && !ended; n++)
-        ended = output_token(o, ids->id[n], take, c);
-    if (!ended) {
-        output_destroy(o); /* it was lost: nothing is flushed */
-        o = output_of(chat, stop, false);
-        for (size_t i = 0; i < n; i++)
-            assert_false(output_token(o, ids->id[i], NULL, NULL));
-    }
+        ended = output_token(o, ids->id[n], n + 1 == ids->n, take, c);
+    output_destroy(o); /* it was lost */
+    o = output_of(chat, stop, false);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(output_token(o, ids->id[i], false, NULL, NULL), ended && i + 1 == n);
     for (; n < ids->n && !ended; n++)
-        ended = output_token(o, ids->id[n], take, c);
-    output_finish(o, take, c);
+        ended = output_token(o, ids->id[n], n + 1 == ids->n, take, c);
     output_destroy(o);
     assert_int_equal(c->ids.n, n);
     assert_memory_equal(c->ids.id, ids->id, n * sizeof *ids->id);
@@ -129,26 +130,37 @@ static void channels_are_told_apart(void **state)
     expect(THINK RESPONSE("It is 18 \xc2\xb0"
                           "C.") CALL END,
            true, NULL,
-           "[1]because \xf0\x9f\x8e\x89[2]It is 18 \xc2\xb0"
-           "C.[3.0 get_weather]{\"city\": \"Paris\"}");
+           "[0]because \xf0\x9f\x8e\x89[1]It is 18 \xc2\xb0"
+           "C.[2.0 get_weather]{\"city\": \"Paris\"}");
 }
 
 static void a_stop_string_ends_the_response_and_is_not_part_of_it(void **state)
 {
     (void)state;
-    expect(THINK RESPONSE("one two three STOP four") END, true, "STOP", "[1]because \xf0\x9f\x8e\x89[2]one two three ");
-    expect("one two three STOP four", false, "ee ST", "[2]one two thr");
+    expect(THINK RESPONSE("one two three STOP four") END, true, "STOP", "[0]because \xf0\x9f\x8e\x89[1]one two three ");
+    expect("one two three STOP four", false, "ee ST", "[1]one two thr");
     /* Thoughts may hold it. */
-    expect("I say STOP<|close|>think<|sep|>" RESPONSE("never S") END, true, "STOP", "[1]I say STOP[2]never S");
+    expect("I say STOP<|close|>think<|sep|>" RESPONSE("never S") END, true, "STOP", "[0]I say STOP[1]never S");
     /* Its beginning is shown once it is no beginning any more. */
     expect(THINK RESPONSE("go STO") CALL END, true, "STOP",
-           "[1]because \xf0\x9f\x8e\x89[2]go STO[3.0 get_weather]{\"city\": \"Paris\"}");
+           "[0]because \xf0\x9f\x8e\x89[1]go STO[2.0 get_weather]{\"city\": \"Paris\"}");
+}
+
+static void what_is_held_back_comes_with_the_last_token(void **state)
+{
+    (void)state;
+    expect("one ST", false, "STOP", "[1]one ST");
+    expect("half \xe2\x82", false, NULL, "[1]half \xef\xbf\xbd");
+    expect(THINK RESPONSE("one ST"), true, "STOP", "[0]because \xf0\x9f\x8e\x89[1]one ST");
+    expect(THINK "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"n\" "
+                 "type=\"number\"<|sep|>12",
+           true, NULL, "[0]because \xf0\x9f\x8e\x89[2.0 f]{\"n\": 12");
 }
 
 static void a_raw_prompt_gets_plain_text_without_control_ids(void **state)
 {
     (void)state;
-    expect("a <|close|>think<|sep|> b \xf0\x9f\x8e\x89", false, NULL, "[2]a think b \xf0\x9f\x8e\x89");
+    expect("a <|close|>think<|sep|> b \xf0\x9f\x8e\x89", false, NULL, "[1]a think b \xf0\x9f\x8e\x89");
 }
 
 static void both_stop_ids_end_an_answer_unless_they_are_ignored(void **state)
@@ -159,15 +171,15 @@ static void both_stop_ids_end_an_answer_unless_they_are_ignored(void **state)
         for (int chat = 0; chat < 2; chat++) {
             struct client c = {0};
             struct output *o = output_of(chat, NULL, false);
-            assert_false(output_token(o, 65, take, &c));
-            assert_true(output_token(o, vocab_special(toy, stops[i]), take, &c));
+            assert_false(output_token(o, 65, false, take, &c));
+            assert_true(output_token(o, vocab_special(toy, stops[i]), false, take, &c));
             assert_int_equal(c.ids.n, 2); /* the stop id is part of the ids, and has no text */
             assert_int_equal(c.text.n, 4);
             output_destroy(o);
             client_clear(&c);
             o = output_of(chat, NULL, true);
-            assert_false(output_token(o, vocab_special(toy, stops[i]), take, &c));
-            assert_false(output_token(o, 65, take, &c));
+            assert_false(output_token(o, vocab_special(toy, stops[i]), false, take, &c));
+            assert_false(output_token(o, 65, false, take, &c));
             assert_int_equal(c.ids.n, 2);
             output_destroy(o);
             client_clear(&c);
@@ -176,15 +188,16 @@ static void both_stop_ids_end_an_answer_unless_they_are_ignored(void **state)
 
 static void an_answer_may_end_before_it_has_begun(void **state)
 {
-    struct client c = {0};
     (void)state;
     for (int chat = 0; chat < 2; chat++) {
+        struct client c = {0};
         struct output *o = output_of(chat, NULL, false);
-        output_finish(o, take, &c);
+        assert_true(output_token(o, vocab_special(toy, VOCAB_END_OF_MSG), false, take, &c));
+        assert_int_equal(c.ids.n, 1);
+        assert_int_equal(c.text.n, 0);
         output_destroy(o);
+        client_clear(&c);
     }
-    assert_int_equal(c.ids.n + c.text.n, 0);
-    client_clear(&c);
 }
 
 static void impossible_stop_strings_are_refused(void **state)
@@ -201,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(channels_are_told_apart),
         cmocka_unit_test(a_stop_string_ends_the_response_and_is_not_part_of_it),
+        cmocka_unit_test(what_is_held_back_comes_with_the_last_token),
         cmocka_unit_test(a_raw_prompt_gets_plain_text_without_control_ids),
         cmocka_unit_test(both_stop_ids_end_an_answer_unless_they_are_ignored),
         cmocka_unit_test(an_answer_may_end_before_it_has_begun),

@@ -1,11 +1,5 @@
 /* sequence_test.c - a request's life on the engine */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "text/test/util.h"
 
 #include "engine/sequence.h"
 
@@ -95,12 +89,44 @@ static void ends_once_whatever_comes_later(void **state)
     sequence_destroy(q);
 }
 
+static void take(void *arg, const struct message_delta *d)
+{
+    char *text = arg;
+    for (size_t i = 0; i < d->parts.n; i++)
+        strncat(text, d->parts.v[i].txt.data, d->parts.v[i].txt.len);
+}
+
+static void the_last_token_brings_what_was_held_back(void **state)
+{
+    struct k3_error err;
+    struct vocab *toy = toy_vocab(768);
+    const char *stop = "no";
+    struct sequence *q = sequence_create(&(struct sequence_args){
+        .prompt = prompt,
+        .prompt_tokens = 5,
+        .max_tokens = 2,
+        .output = output_create(&(struct output_options){.vocab = toy, .stop = &stop, .stops = 1}, &err)});
+    char text[8] = "";
+    (void)state;
+    sequence_admit(q);
+    sequence_ran(q, 5);
+    sequence_append(q, 'n', take, text);
+    assert_string_equal(text, "");
+    sequence_ran(q, 1);
+    sequence_append(q, 'n', take, text);
+    assert_int_equal(sequence_end(q), END_LENGTH);
+    assert_string_equal(text, "nn");
+    sequence_destroy(q);
+    vocab_destroy(toy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_its_prompt_then_token_by_token),
         cmocka_unit_test(goes_on_where_another_engine_stopped),
         cmocka_unit_test(ends_once_whatever_comes_later),
+        cmocka_unit_test(the_last_token_brings_what_was_held_back),
     };
     return cmocka_run_group_tests_name("sequence", tests, NULL, NULL);
 }

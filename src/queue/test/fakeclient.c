@@ -210,6 +210,7 @@ static void say_what(const char *what)
     } else if (!strcmp(what, "delta")) {
         m = message_of(WIRE_DELTA, &opt.id);
         m.delta.off = opt.off;
+        m.delta.ids = (struct message_u32s){&(uint32_t){1}, 1};
     } else {
         m = message_of(WIRE_OK, NULL);
     }
@@ -245,10 +246,13 @@ static void hear_delta(const struct message_delta *d)
 {
     if (!opt.quiet)
         printf("delta %" PRIu64 "+%zu\n", d->off, d->ids.n);
-    text = k3_reallocarray(text, text_len + d->txt.len + 1, 1);
-    if (d->txt.len)
-        memcpy(text + text_len, d->txt.data, d->txt.len);
-    text_len += d->txt.len;
+    for (size_t i = 0; i < d->parts.n; i++) {
+        const struct message_text *txt = &d->parts.v[i].txt;
+        text = k3_reallocarray(text, text_len + txt->len + 1, 1);
+        if (txt->len)
+            memcpy(text + text_len, txt->data, txt->len);
+        text_len += txt->len;
+    }
     for (size_t i = 0; i < d->ids.n; i++) {
         char *more = k3_asprintf("%s%s%u", ids ? ids : "", ids ? "," : "", d->ids.v[i]);
         free(ids);

@@ -1,8 +1,8 @@
 /* fakeengine - an engine that computes nothing
  *
  * Registers with the k3queued of k3.conf, takes batches, and answers every request with the same words: token p of an
- * answer has id fake_token(p) and the text "wP ".  Options make it fail the ways that engines fail.  What it does is
- * printed, one line an event. */
+ * answer has id fake_token(p) and the text "wP "; the one that ends the thinking begins with a full stop for that.
+ * Options make it fail the ways that engines fail.  What it does is printed, one line an event. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -110,13 +110,18 @@ static void say_token(struct work *w, uint32_t p)
     struct message m = message_of(WIRE_DELTA, &w->id);
     uint32_t id = fake_token(p);
     char text[64];
+    size_t len = (size_t)snprintf(text, sizeof text, "%s%u ", opt.word, p);
+    bool turns = p > 0 && p == opt.think;
+    struct message_part parts[] = {
+        {.ch = CHANNEL_THINK, .txt = {(char *)".", 1}},
+        {.ch = p < opt.think ? CHANNEL_THINK : CHANNEL_RESPONSE, .txt = {text, len}},
+    };
 
     m.delta.off = p;
-    m.delta.ch = p < opt.think ? CHANNEL_THINK : CHANNEL_RESPONSE;
     m.delta.ids.v = &id;
     m.delta.ids.n = 1;
-    m.delta.txt.data = text;
-    m.delta.txt.len = (size_t)snprintf(text, sizeof text, "%s%u ", opt.word, p);
+    m.delta.parts.v = parts + !turns;
+    m.delta.parts.n = 1 + turns;
     say(&m, NULL);
 }
 
@@ -148,6 +153,7 @@ static void produce(struct work *w)
         say_token(w, w->produced);
     w->produced++;
     if (++total == opt.die_at) {
+        usleep(50000); /* lets it go out */
         puts("dies");
         exit(3);
     }

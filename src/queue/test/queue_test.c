@@ -203,7 +203,7 @@ static void test_limits(void **state)
 static void delta(struct fixture *f, struct engine *e, uint8_t n, uint64_t off, uint32_t token)
 {
     struct k3_id id = id_of(n);
-    struct message_delta d = {.off = off, .ch = CHANNEL_RESPONSE, .ids = {&token, 1}};
+    struct message_delta d = {.off = off, .ids = {&token, 1}};
 
     lease_delta(f->queue, e, &id, &d);
 }

@@ -77,8 +77,8 @@ static void test_life(void **state)
 static int append(struct answer *a, uint64_t off, const uint32_t *ids, size_t n, const char *txt)
 {
     struct k3_error err;
-    struct message_delta d = {
-        .off = off, .ch = CHANNEL_RESPONSE, .ids = {(uint32_t *)ids, n}, .txt = {(char *)txt, strlen(txt)}};
+    struct message_part p = {.ch = CHANNEL_RESPONSE, .txt = {(char *)txt, strlen(txt)}};
+    struct message_delta d = {.off = off, .ids = {(uint32_t *)ids, n}, .parts = {&p, p.txt.len > 0}};
 
     return answer_append(a, &d, &err);
 }
@@ -97,12 +97,11 @@ static void test_answer_is_contiguous(void **state)
     assert_int_equal(append(a, 0, ids, 2, "one "), -1);
     assert_int_equal(append(a, 1, ids, 2, "one "), -1);
     assert_int_equal(append(a, 3, ids, 2, "one "), -1);
-    assert_int_equal(append(a, 2, ids, 0, "two "), 0);
     assert_int_equal(append(a, 2, ids + 2, 2, ""), 0);
     got = answer_ids(a, &n);
     assert_int_equal(n, 4);
     assert_memory_equal(got, ids, sizeof ids);
-    assert_int_equal(answer_pieces(a), 3);
+    assert_int_equal(answer_pieces(a), 2);
     answer_destroy(a);
 }
 
@@ -110,31 +109,53 @@ static void test_answer_from_any_token(void **state)
 {
     static const uint32_t ids[] = {5, 6, 7, 8};
     struct answer *a = answer_create();
-    struct message_delta d;
 
     (void)state;
     append(a, 0, ids, 1, "a");     /* piece 0: token 0 */
     append(a, 1, ids + 1, 2, "b"); /* piece 1: tokens 1 and 2 */
-    append(a, 3, NULL, 0, "c");    /* piece 2: only text */
-    append(a, 3, ids + 3, 1, "");  /* piece 3: token 3 */
+    append(a, 3, ids + 3, 1, "");  /* piece 2: token 3 */
     assert_int_equal(answer_find(a, 0), 0);
     assert_int_equal(answer_find(a, 1), 1);
     assert_int_equal(answer_find(a, 2), 1);
     assert_int_equal(answer_find(a, 3), 2);
-    assert_int_equal(answer_find(a, 4), 4);
-    assert_int_equal(answer_bytes_from(a, 0), 4 * sizeof *ids + 3);
-    assert_int_equal(answer_bytes_from(a, 2), 1 * sizeof *ids + 1);
-    assert_int_equal(answer_bytes_from(a, 4), 0);
+    assert_int_equal(answer_find(a, 4), 3);
+    assert_int_equal(answer_bytes_from(a, 0), 4 * sizeof *ids + 2);
+    assert_int_equal(answer_bytes_from(a, 1), 3 * sizeof *ids + 1);
+    assert_int_equal(answer_bytes_from(a, 3), 0);
+    answer_destroy(a);
+}
 
-    answer_piece(a, 1, &d);
-    assert_int_equal(d.off, 1);
-    assert_int_equal(d.ids.n, 2);
-    assert_memory_equal(d.ids.v, ids + 1, 2 * sizeof *ids);
-    assert_int_equal(d.txt.len, 1);
-    assert_memory_equal(d.txt.data, "b", 1);
-    answer_piece(a, 2, &d);
-    assert_int_equal(d.ids.n, 0);
-    assert_memory_equal(d.txt.data, "c", 1);
+static void test_pieces_come_back_as_they_were(void **state)
+{
+    uint32_t ids[] = {5, 6, 7};
+    struct message_part parts[] = {{CHANNEL_THINK, {(char *)"so.", 3}, 0, NULL},
+                                   {CHANNEL_TOOL, {NULL, 0}, 1, (char *)"get_weather"},
+                                   {CHANNEL_TOOL, {(char *)"{\0", 2}, 2, (char *)"f"}};
+    struct message_delta in[] = {{.ids = {ids, 2}, .parts = {parts, 3}},
+                                 {.off = 2, .ids = {ids + 2, 1}},
+                                 {.off = 3, .ids = {ids, 1}, .parts = {parts, 1}}};
+    struct answer *a = answer_create();
+    struct message_delta d;
+    struct k3_error err;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(answer_append(a, &in[i], &err), 0);
+    for (size_t i = 0; i < 3; i++) {
+        answer_piece(a, i, &d);
+        assert_int_equal(d.off, in[i].off);
+        assert_int_equal(d.ids.n, in[i].ids.n);
+        assert_memory_equal(d.ids.v, in[i].ids.v, d.ids.n * sizeof *ids);
+        assert_int_equal(d.parts.n, in[i].parts.n);
+        for (size_t k = 0; k < d.parts.n; k++) {
+            const struct message_part *p = &d.parts.v[k];
+            assert_int_equal(p->ch, parts[k].ch);
+            assert_int_equal(p->ti, parts[k].ti);
+            assert_int_equal(p->txt.len, parts[k].txt.len);
+            assert_memory_equal(p->txt.data, parts[k].txt.data ? parts[k].txt.data : "", p->txt.len);
+            assert_string_equal(p->tn ? p->tn : "-", parts[k].tn ? parts[k].tn : "-");
+        }
+    }
     answer_destroy(a);
 }
 
@@ -178,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_life),
         cmocka_unit_test(test_answer_is_contiguous),
         cmocka_unit_test(test_answer_from_any_token),
+        cmocka_unit_test(test_pieces_come_back_as_they_were),
         cmocka_unit_test(test_answer_is_bounded),
         cmocka_unit_test(test_erasure),
     };

@@ -80,15 +80,22 @@ static void fields_keep_their_values(void **state)
 
     m = there_and_back(&samples[10]);
     assert_int_equal(m.delta.off, 99);
-    assert_int_equal(m.delta.ch, CHANNEL_TOOL);
     assert_int_equal(m.delta.ids.n, 7);
     assert_memory_equal(m.delta.ids.v, samples[10].delta.ids.v, 7 * sizeof(uint32_t));
-    assert_int_equal(m.delta.txt.len, 4);
-    assert_memory_equal(m.delta.txt.data, "a\0\xc3\xa9", 5);
-    assert_int_equal(m.delta.ti, 1);
-    assert_string_equal(m.delta.tn, "get_weather");
+    assert_int_equal(m.delta.parts.n, 3);
+    const struct message_part *p = m.delta.parts.v;
+    assert_int_equal(p[0].ch, CHANNEL_THINK);
+    assert_string_equal(p[0].txt.data, "so.");
+    assert_null(p[0].tn);
+    assert_int_equal(p[1].ch, CHANNEL_RESPONSE);
+    assert_int_equal(p[1].txt.len, 0);
+    assert_int_equal(p[2].ch, CHANNEL_TOOL);
+    assert_int_equal(p[2].txt.len, 4);
+    assert_memory_equal(p[2].txt.data, "a\0\xc3\xa9", 5);
+    assert_int_equal(p[2].ti, 1);
+    assert_string_equal(p[2].tn, "get_weather");
     message_clear(&m);
-    assert_int_equal(m.delta.ids.n, 0);
+    assert_null(m.delta.parts.v);
     message_clear(&m);
     message_clear(NULL);
 
@@ -226,6 +233,13 @@ static void wrong_types_are_named_by_their_key(void **state)
             "\x81\xa4rows\x91\x81\xa2id\xc4\x03"
             "abc",
             "LISTING row: id: not an id of 16 bytes");
+    REFUSED(WIRE_DELTA, "\x81\xa3off\x00", "DELTA: ids: missing");
+    REFUSED(WIRE_DELTA, "\x82\xa3off\x00\xa3ids\x90", "DELTA: ids: empty");
+    REFUSED(WIRE_DELTA, "\x83\xa3off\x00\xa3ids\x91\x01\xa5parts\x91\x80", "DELTA part: ch: missing");
+    REFUSED(WIRE_DELTA,
+            "\x83\xa3off\x00\xa3ids\x91\x01\xa5parts\x91\x81\xa2"
+            "ch\xa4none",
+            "DELTA part: ch: not one of its values");
     REFUSED(WIRE_SUBMIT, "\x82\xa4temp\x00\xa4topp\x01", "SUBMIT: neither req nor tok");
     REFUSED(WIRE_SUBMIT, "\x84\xa4temp\x00\xa4topp\x01\xa3tok\x91\x01\xa3req\xc4\x01{", "SUBMIT: req and tok exclude");
     REFUSED(WIRE_SUBMIT, "\x83\xa4temp\x0b\xa4topp\x01\xa3tok\x91\x01", "SUBMIT: temp: larger than allowed");
@@ -435,6 +449,18 @@ static void the_encoder_refuses_what_the_decoder_would(void **state)
     m = message_of(WIRE_STATE, NULL);
     m.state.state = REQUEST_STATES;
     assert_int_equal(message_encode(&m, header, &body, &err), -1);
+    m = message_of(WIRE_DELTA, NULL);
+    assert_int_equal(message_encode(&m, header, &body, &err), -1);
+    assert_string_equal(err.text, "DELTA: ids: empty");
+    struct message_part parts[MESSAGE_PARTS + 1] = {{0}};
+    m.delta.ids = (struct message_u32s){&one, 1};
+    m.delta.parts.v = parts;
+    m.delta.parts.n = MESSAGE_PARTS + 1;
+    assert_int_equal(message_encode(&m, header, &body, &err), -1);
+    assert_string_equal(err.text, "DELTA: parts: more than 64");
+    m.delta.parts.n = MESSAGE_PARTS;
+    assert_int_equal(message_encode(&m, header, &body, &err), 0);
+    free(body.data);
     m = message_of(99, NULL);
     assert_int_equal(message_encode(&m, header, &body, &err), -1);
     assert_string_equal(err.text, "message type 99 is not known");

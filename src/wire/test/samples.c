@@ -33,6 +33,11 @@ static struct message_engine engines[] = {
     {4711, "n1", ENGINE_LOADING, "tiny-b", 4, "tp4", 8, 3, 19.5, 1.7e9, LIST(bytes), LIST(bytes)},
     {.job = 1, .state = ENGINE_STARTING},
 };
+static struct message_part parts[] = {
+    {.ch = CHANNEL_THINK, .txt = {"so.", 3}},
+    {.ch = CHANNEL_RESPONSE},
+    {CHANNEL_TOOL, {"a\0\xc3\xa9", 4}, 1, "get_weather"},
+};
 static struct message_held held[] = {{ID(3), 17}, {ID(4), 0}};
 static struct message_lease leases[] = {{ID(5), ASK_JSON, LIST(ids)}, {ID(6), ASK_TOKENS, {NULL, 0}}};
 
@@ -48,8 +53,8 @@ static const struct message samples[] = {
     {{0, WIRE_ACCEPTED, 0, ID(9)}, .accepted = {3, "EngineStarting", "max"}},
     {{0, WIRE_REFUSED, 0, ID(9)}, .refused = {EXIT_CODE_QUOTA, "the queue is full", 30.5}},
     {{0, WIRE_STATE, 0, ID(9)}, .state = {REQUEST_SUSPENDED, 1, "None", 4711}},
-    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {99, CHANNEL_TOOL, LIST(ids), {"a\0\xc3\xa9", 4}, 1, "get_weather"}},
-    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, CHANNEL_NONE, {NULL, 0}, {NULL, 0}, 0, NULL}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {99, LIST(ids), LIST(parts)}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, {ids, 1}, {NULL, 0}}},
     {{0, WIRE_DONE, 0, ID(9)}, .done = {DONE_LENGTH, "as many as asked for", 5, 64, 0.1, 3.4, 0.5}},
     {{0, WIRE_LISTING, 0, ID(0)}, .listing = {LIST(rows), true}},
     {{0, WIRE_INFO_REPLY, 0, ID(0)}, .info_reply = {"0.1.0", 86400, 3, 2, "tiny-b", LIST(engines)}},
