@@ -81,7 +81,7 @@ got=$(fakeclient --wait 60 --quiet --greedy --max 30 --text "$chat" submit | sed
 is "$got" "text $(k3run --model "$model" --threads 1 --no-thinking --temperature 0 --ignore-eos --max-tokens 30 Hi)" \
     "a chat is rendered by the engine"
 
-seeded=(--seed 5 --prompt-tokens 768,12,500,33,7 --max-tokens 30 --ignore-eos --output tokens)
+seeded=(--seed 5 --prompt-tokens "768,12,500,33,7" --max-tokens 30 --ignore-eos --output tokens)
 is "$(k3submit "${seeded[@]}")" "$(k3run --model "$model" --threads 1 "${seeded[@]}")" "the same seed: k3run's tokens, drawn by chance"
 
 text=$(fakeclient --wait 60 --quiet --greedy --max 40 --tokens 768,12,500,33,7 submit | sed -n 's/^text //p' | head -n 1)
