@@ -74,6 +74,12 @@ static bool talkative(const struct follow *f)
 /* Where it stands, in a few words. */
 static void describe(const struct follow *f, char *text, size_t size)
 {
+    static const char *const doing[CHANNELS] = {
+        [CHANNEL_NONE] = "generating",
+        [CHANNEL_THINK] = "thinking",
+        [CHANNEL_RESPONSE] = "answering",
+        [CHANNEL_TOOL] = "calling a tool",
+    };
     char count[32];
     uint64_t tokens = output_next(f->output);
 
@@ -85,9 +91,8 @@ static void describe(const struct follow *f, char *text, size_t size)
     } else {
         double seconds = clock_monotonic() - f->first;
         double rate = seconds > 0.5 ? (double)(tokens - f->first_tokens) / seconds : 0;
-        int n = snprintf(text, size, "%s %s tokens",
-                         output_channel(f->output) == CHANNEL_RESPONSE ? "answering" : "thinking",
-                         status_count(tokens, count));
+        int n = snprintf(text, size, "%s %s token%s", doing[output_channel(f->output)], status_count(tokens, count),
+                         tokens == 1 ? "" : "s");
         if (rate > 0 && n > 0 && (size_t)n < size)
             snprintf(text + n, size - (size_t)n, ", %.*f tok/s", rate < 10 ? 1 : 0, rate);
     }
@@ -203,7 +208,18 @@ static void print_usage(const struct follow *f, const struct message_done *m)
         fprintf(stderr, ", %.1f tok/s", m->ctok / m->gen_s);
     if (m->wait_s >= 0.1)
         fprintf(stderr, ", %.1f s waited", m->wait_s);
-    fprintf(stderr, "%s\n", m->why == DONE_LENGTH ? ", cut at the most tokens" : "");
+    fprintf(stderr, "%s\n", m->why == DONE_LENGTH ? ", ended by the token limit" : "");
+}
+
+/* An empty line alone would leave the user to guess. */
+static void tell_empty(const struct follow *f, const struct message_done *m)
+{
+    if (!f->options->text || output_answered(f->output))
+        return;
+    fprintf(stderr, "%s: no answer: %s\n", f->options->program,
+            m->why == DONE_LENGTH
+                ? "the token limit came before it began; a higher --max-tokens or --no-thinking makes room"
+                : "the model ended without one");
 }
 
 static int exit_code(const struct follow *f, const struct message_done *m)
@@ -233,11 +249,13 @@ static void take_done(struct follow *f, const struct message_done *m)
             finish(f, 128 + SIGPIPE);
         return;
     }
-    if (code == EXIT_CODE_OK)
+    if (code == EXIT_CODE_OK) {
         print_usage(f, m);
-    else if (code <= 128)
+        tell_empty(f, m);
+    } else if (code <= 128) {
         fprintf(stderr, "%s: request %.8s %s%s%s\n", f->options->program, f->id, done_why_name(m->why),
                 m->msg ? ": " : "", m->msg ? m->msg : "");
+    }
     f->code = code;
     f->finished = true;
     if (tell(f, WIRE_ACK) == 0)

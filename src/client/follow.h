@@ -20,6 +20,7 @@ struct follow_options {
     const char *program;
     const char *effort; /* reasoning effort asked for, to be shown; NULL: none */
     bool parsable;      /* the id on stdout before the answer */
+    bool text;          /* the answer is text, so that an empty one is worth a sentence */
     bool verbose;       /* id and usage on stderr even when that is no terminal */
 };
 

@@ -154,7 +154,7 @@ static int submit(struct message *m, const struct arguments *a, const struct set
                                                        : OUTPUT_TEXT,
                                               a->show_reasoning);
         const char *effort = a->prompt_tokens ? NULL : a->no_thinking ? "none" : s->k3submit.reasoning_effort;
-        struct follow_options options = {program.name, effort, a->parsable, a->verbose};
+        struct follow_options options = {program.name, effort, a->parsable, !a->json && !tokens, a->verbose};
         code = follow_request(c, m, output, &options);
         output_destroy(output);
     }

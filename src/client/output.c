@@ -22,6 +22,7 @@ struct output {
     bool show_reasoning;
     bool out_is_terminal, err_is_terminal;
     bool shown;     /* on a terminal */
+    bool answered;  /* text of the answer was written */
     bool midline;   /* stdout's last byte is not a newline */
     bool reasoning; /* stderr's last text is reasoning, without its newline */
     enum delta_channel channel;
@@ -70,6 +71,11 @@ uint64_t output_next(const struct output *o)
 enum delta_channel output_channel(const struct output *o)
 {
     return o->channel;
+}
+
+bool output_answered(const struct output *o)
+{
+    return o->answered;
 }
 
 bool output_on_terminal(const struct output *o)
@@ -152,6 +158,7 @@ static int write_content(struct output *o, const char *s, size_t len, struct k3_
 {
     if (end_reasoning(o, err) < 0 || write_text(STDOUT_FILENO, o->out_is_terminal, s, len, err) < 0)
         return -1;
+    o->answered = true;
     o->midline = s[len - 1] != '\n';
     o->shown |= o->out_is_terminal;
     return 0;

@@ -29,6 +29,8 @@ bool output_shows(const struct output *o, const struct message_delta *d);
 uint64_t output_next(const struct output *o);
 /* What the last text belonged to. */
 enum delta_channel output_channel(const struct output *o);
+/* Was any text of the answer itself written? */
+bool output_answered(const struct output *o);
 /* Has anything been put on the terminal, so that a live line would come in between? */
 bool output_on_terminal(const struct output *o);
 
