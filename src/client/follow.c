@@ -74,11 +74,11 @@ static bool talkative(const struct follow *f)
 /* Where it stands, in a few words. */
 static void describe(const struct follow *f, char *text, size_t size)
 {
-    static const char *const doing[CHANNELS] = {
-        [CHANNEL_NONE] = "generating",
+    static const char *const doing[CHANNELS + 1] = {
         [CHANNEL_THINK] = "thinking",
         [CHANNEL_RESPONSE] = "answering",
         [CHANNEL_TOOL] = "calling a tool",
+        [CHANNELS] = "generating",
     };
     char count[32];
     uint64_t tokens = output_next(f->output);

@@ -40,6 +40,7 @@ struct output *output_create(enum output_form form, bool show_reasoning)
 
     o->form = form;
     o->show_reasoning = show_reasoning;
+    o->channel = CHANNELS;
     o->out_is_terminal = isatty(STDOUT_FILENO);
     o->err_is_terminal = isatty(STDERR_FILENO);
     return o;

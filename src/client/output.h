@@ -27,7 +27,7 @@ bool output_shows(const struct output *o, const struct message_delta *d);
 
 /* Offset of the first token that has not come yet. */
 uint64_t output_next(const struct output *o);
-/* What the last text belonged to. */
+/* What the last text belonged to; CHANNELS before any came. */
 enum delta_channel output_channel(const struct output *o);
 /* Was any text of the answer itself written? */
 bool output_answered(const struct output *o);
