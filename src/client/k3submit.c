@@ -15,8 +15,9 @@
 
 struct arguments {
     struct option_texts files, stops;
-    const char *system, *name, *prompt_tokens, *output;
-    struct option_number top_k, seed;
+    const char *system, *name, *prompt_tokens, *output, *logit_bias;
+    struct option_number top_k, seed, logprobs;
+    double min_p, repetition, presence, frequency;
     bool no_thinking, show_reasoning, json, parsable, no_wait, ignore_eos, verbose;
 };
 
@@ -33,6 +34,18 @@ static const struct option_row rows[] = {
      .sentence = "sample from the likeliest tokens that make up P"},
     {"top-k", 0, OPTION_NUMBER, TO(top_k), .most = UINT32_MAX, .value = "K",
      .sentence = "sample from the K likeliest tokens; 0: off"},
+    {"min-p", 0, OPTION_REAL, TO(min_p), .most = 1, .value = "P",
+     .sentence = "leave out tokens P times less likely than the likeliest; 0: off"},
+    {"repetition-penalty", 0, OPTION_REAL, TO(repetition), .most = 100, .value = "R",
+     .sentence = "above 1: less of what is in prompt or answer; 0 or 1: off"},
+    {"presence-penalty", 0, OPTION_REAL, TO(presence), .least = -2, .most = 2, .value = "P",
+     .sentence = "above 0: less of what is in the answer"},
+    {"frequency-penalty", 0, OPTION_REAL, TO(frequency), .least = -2, .most = 2, .value = "F",
+     .sentence = "above 0: less of it with every use"},
+    {"logit-bias", 0, OPTION_TEXT, TO(logit_bias), .value = "ID:B,...",
+     .sentence = "add B, -100 to 100, to the logit of a token"},
+    {"logprobs", 0, OPTION_NUMBER, TO(logprobs), .most = MESSAGE_LOGPROBS, .value = "N",
+     .sentence = "with --json: log-probabilities of each token and the N likeliest"},
     {"seed", 0, OPTION_NUMBER, TO(seed), .most = (double)UINT64_MAX, .value = "N",
      .sentence = "seed of the sampling: the same seed, the same answer"},
     {"stop", 0, OPTION_TEXTS, TO(stops), .value = "TEXT", .sentence = "end the answer before TEXT; up to 16 times"},
@@ -77,7 +90,7 @@ static int usage_error(const char *sentence)
     return EXIT_CODE_USAGE;
 }
 
-/* The SUBMIT out of options and text; borrows from arguments and settings, owns prompt and ids (free_submit). */
+/* The SUBMIT out of options and text; borrows from arguments and settings, owns prompt, ids and bias (free_submit). */
 static int build_submit(struct message *m, struct arguments *a, const struct settings *s, char *const *words,
                         size_t word_count, struct k3_error *err)
 {
@@ -88,12 +101,19 @@ static int build_submit(struct message *m, struct arguments *a, const struct set
     ask->temp = s->k3submit.temperature;
     ask->topp = s->k3submit.top_p;
     ask->topk = (uint32_t)a->top_k.n;
+    ask->minp = a->min_p;
+    ask->rep = a->repetition;
+    ask->pres = a->presence;
+    ask->freq = a->frequency;
+    ask->lp = (uint32_t)a->logprobs.n;
     ask->sd = a->seed.given;
     ask->seed = a->seed.n;
     ask->stop = (struct message_strings){(char **)a->stops.v, a->stops.n};
     ask->ieos = a->ignore_eos;
     m->submit.watch = !a->no_wait;
     m->submit.name = (char *)a->name;
+    if (a->logit_bias && prompt_bias(a->logit_bias, &ask->bi, &ask->bv, err) < 0)
+        return -1;
     if (a->prompt_tokens)
         return prompt_tokens(a->prompt_tokens, &ask->tok, err);
 
@@ -112,6 +132,8 @@ static void free_submit(struct message *m)
 {
     free(m->submit.ask.req.data);
     free(m->submit.ask.tok.v);
+    free(m->submit.ask.bi.v);
+    free(m->submit.ask.bv.v);
 }
 
 /* --no-wait: as sbatch does. */
@@ -178,10 +200,12 @@ int main(int argc, char **argv)
         code = usage_error("--output: text or tokens");
     else if (a.prompt_tokens && (first < argc || a.files.n > 0 || a.system))
         code = usage_error("--prompt-tokens is the whole prompt: no text, -f or --system beside it");
-    else if (build_submit(&m, &a, &settings, argv + first, (size_t)(argc - first), &err) < 0)
-        code = options_fail(&program, EXIT_CODE_USAGE, err.text);
+    else if (a.logprobs.n > 0 && !a.json)
+        code = usage_error("--logprobs are part of --json");
     else {
-        code = submit(&m, &a, &settings);
+        code = build_submit(&m, &a, &settings, argv + first, (size_t)(argc - first), &err) < 0
+                   ? options_fail(&program, EXIT_CODE_USAGE, err.text)
+                   : submit(&m, &a, &settings);
         free_submit(&m);
     }
     settings_clear(&settings);

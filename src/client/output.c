@@ -17,6 +17,11 @@ struct call {
     struct buf arguments;
 };
 
+struct logprob {
+    uint32_t id;
+    float value;
+};
+
 struct output {
     enum output_form form;
     bool show_reasoning;
@@ -32,6 +37,8 @@ struct output {
     size_t call_count;
     struct message_u32s ids; /* the same */
     size_t id_room;
+    struct logprob *logprobs; /* the same: for each token its own and the `likeliest` ones' */
+    size_t logprob_count, logprob_room, likeliest;
 };
 
 struct output *output_create(enum output_form form, bool show_reasoning)
@@ -60,6 +67,7 @@ void output_destroy(struct output *o)
     buf_free(&o->content);
     buf_free(&o->thought);
     free(o->ids.v);
+    free(o->logprobs);
     free(o);
     errno = saved;
 }
@@ -191,6 +199,19 @@ static void keep_ids(struct output *o, const struct message_u32s *ids)
         o->ids.v[o->ids.n++] = ids->v[i];
 }
 
+static void keep_logprobs(struct output *o, const struct message_delta *d)
+{
+    if (d->lpi.n == 0)
+        return;
+    o->likeliest = d->lpi.n / d->ids.n - 1;
+    while (o->logprob_count + d->lpi.n > o->logprob_room) {
+        o->logprob_room = o->logprob_room ? 2 * o->logprob_room : 1024;
+        o->logprobs = k3_reallocarray(o->logprobs, o->logprob_room, sizeof *o->logprobs);
+    }
+    for (size_t i = 0; i < d->lpi.n; i++)
+        o->logprobs[o->logprob_count++] = (struct logprob){d->lpi.v[i], d->lpv.v[i]};
+}
+
 static void keep_call(struct output *o, const struct message_part *p)
 {
     if (p->ti >= CALLS)
@@ -233,10 +254,12 @@ int output_delta(struct output *o, const struct message_delta *d, struct k3_erro
     if (d->off != o->next) /* deltas are never cut, so one that begins earlier brings nothing new */
         return d->off < o->next;
     o->next += d->ids.n;
-    if (o->form == OUTPUT_JSON)
+    if (o->form == OUTPUT_JSON) {
         keep_ids(o, &d->ids);
-    else if (o->form == OUTPUT_TOKENS && write_ids(o, &d->ids, err) < 0)
+        keep_logprobs(o, d);
+    } else if (o->form == OUTPUT_TOKENS && write_ids(o, &d->ids, err) < 0) {
         return -1;
+    }
     for (size_t i = 0; i < d->parts.n; i++)
         if (take_part(o, &d->parts.v[i], err) < 0)
             return -1;
@@ -267,6 +290,26 @@ static json_t *ids_json(const struct output *o)
     return list;
 }
 
+static json_t *logprob_json(const struct logprob *l)
+{
+    return json_pack("{s:I, s:f}", "token_id", (json_int_t)l->id, "logprob", (double)l->value);
+}
+
+/* An object a token. */
+static json_t *logprobs_json(const struct output *o)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i + o->likeliest < o->logprob_count; i += 1 + o->likeliest) {
+        json_t *token = logprob_json(&o->logprobs[i]), *top = json_array();
+        for (size_t k = 1; k <= o->likeliest; k++)
+            json_array_append_new(top, logprob_json(&o->logprobs[i + k]));
+        json_object_set_new(token, "top_logprobs", top);
+        json_array_append_new(list, token);
+    }
+    return list;
+}
+
 static json_t *output_json(const struct output *o, const struct k3_id *id, const struct message_done *done)
 {
     char digits[K3_ID_DIGITS + 1];
@@ -288,6 +331,8 @@ static json_t *output_json(const struct output *o, const struct k3_id *id, const
         root, "seconds",
         json_pack("{s:f, s:f, s:f}", "waiting", done->wait_s, "prompt", done->prompt_s, "generation", done->gen_s));
     json_object_set_new(root, "token_ids", ids_json(o));
+    if (o->logprob_count > 0)
+        json_object_set_new(root, "logprobs", logprobs_json(o));
     return root;
 }
 

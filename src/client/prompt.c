@@ -190,3 +190,31 @@ int prompt_tokens(const char *text, struct message_u32s *ids, struct k3_error *e
     *ids = (struct message_u32s){NULL, 0};
     return k3_errorf(err, "--prompt-tokens: not a list of at most %d token ids such as 768,12,5", MESSAGE_IDS);
 }
+
+int prompt_bias(const char *text, struct message_u32s *ids, struct message_f32s *values, struct k3_error *err)
+{
+    *ids = (struct message_u32s){k3_calloc(MESSAGE_BIASES, sizeof *ids->v), 0};
+    *values = (struct message_f32s){k3_calloc(MESSAGE_BIASES, sizeof *values->v), 0};
+    for (const char *at = text; ids->n < MESSAGE_BIASES; at++) {
+        char *colon, *end;
+        errno = 0;
+        unsigned long long id = strtoull(at, &colon, 10);
+        if (!isdigit((unsigned char)*at) || errno || id > UINT32_MAX || *colon != ':')
+            break;
+        float value = strtof(colon + 1, &end);
+        if (end == colon + 1 || !(value >= -100 && value <= 100) || (*end && *end != ','))
+            break;
+        ids->v[ids->n++] = (uint32_t)id;
+        values->v[values->n++] = value;
+        at = end;
+        if (!*at)
+            return 0;
+    }
+    free(ids->v);
+    free(values->v);
+    *ids = (struct message_u32s){NULL, 0};
+    *values = (struct message_f32s){NULL, 0};
+    return k3_errorf(err,
+                     "--logit-bias: not a list of at most %d token ids and values from -100 to 100 such as 768:-5,12:3",
+                     MESSAGE_BIASES);
+}

@@ -30,4 +30,7 @@ char *prompt_json(const struct buf *text, const char *system, bool thinking, con
 /* "768,12,5" (spaces allowed) as token ids, v freed by the caller. */
 int prompt_tokens(const char *text, struct message_u32s *ids, struct k3_error *err);
 
+/* "768:-5,12:3.5" as token ids and what is added to their logits, both v freed by the caller. */
+int prompt_bias(const char *text, struct message_u32s *ids, struct message_f32s *values, struct k3_error *err);
+
 #endif

@@ -16,6 +16,7 @@
 #include <jansson.h>
 
 #include "comm/comm.h"
+#include "common/alloc.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -58,6 +59,12 @@ enum option_id {
     OPT_TEMPERATURE,
     OPT_TOP_K,
     OPT_TOP_P,
+    OPT_MIN_P,
+    OPT_REPETITION,
+    OPT_PRESENCE,
+    OPT_FREQUENCY,
+    OPT_BIAS,
+    OPT_LOGPROBS,
     OPT_SEED,
     OPT_IGNORE_EOS,
     OPT_OUTPUT,
@@ -91,6 +98,12 @@ static const struct {
     {"temperature", "T", "0 takes the likeliest token (default 1)", OPT_TEMPERATURE},
     {"top-k", "K", "sample among the K likeliest tokens; 0: all (default 0)", OPT_TOP_K},
     {"top-p", "P", "sample among the likeliest that make up P (default 0.95)", OPT_TOP_P},
+    {"min-p", "P", "leave out tokens P times less likely than the likeliest; 0: off (default 0)", OPT_MIN_P},
+    {"repetition-penalty", "R", "above 1: less of what is in prompt or answer (default 1)", OPT_REPETITION},
+    {"presence-penalty", "P", "above 0: less of what is in the answer (default 0)", OPT_PRESENCE},
+    {"frequency-penalty", "F", "above 0: less of it with every use (default 0)", OPT_FREQUENCY},
+    {"logit-bias", "ID:B,...", "add B to the logit of a token, -100 to 100", OPT_BIAS},
+    {"logprobs", "N", "write each token's log-probability and the N likeliest to stderr", OPT_LOGPROBS},
     {"seed", "N", "the same seed gives the same text (default: a random one)", OPT_SEED},
     {"ignore-eos", NULL, "go on after the end of the answer", OPT_IGNORE_EOS},
     {"output", "text|tokens", "write text or token ids (default text)", OPT_OUTPUT},
@@ -202,6 +215,33 @@ static int parse_effort(const char *text, struct options *o, struct k3_error *er
     return k3_errorf(err, "--reasoning-effort: low, medium, high, max or none, not '%s'", text);
 }
 
+static int parse_bias(const char *text, struct sampling *s, struct k3_error *err)
+{
+    int32_t *id = k3_calloc(SAMPLING_BIASES, sizeof *id);
+    float *value = k3_calloc(SAMPLING_BIASES, sizeof *value);
+
+    free((void *)s->bias);
+    free((void *)s->bias_value);
+    s->bias = id;
+    s->bias_value = value;
+    s->biases = 0;
+    for (const char *at = text;; at++) {
+        char *colon, *end;
+        errno = 0;
+        long n = strtol(at, &colon, 10);
+        float v = *colon == ':' ? strtof(colon + 1, &end) : 0;
+        if (errno || colon == at || *colon != ':' || end == colon + 1 || (*end && *end != ',') || n < 0 ||
+            n > INT32_MAX || s->biases == SAMPLING_BIASES)
+            return k3_errorf(err, "--logit-bias: at most %d of ID:VALUE with commas between them, not '%.20s'",
+                             SAMPLING_BIASES, at);
+        id[s->biases] = (int32_t)n;
+        value[s->biases++] = v;
+        at = end;
+        if (!*at)
+            return 0;
+    }
+}
+
 /* One option; those that end the program at once are left to parse_options(). */
 static int parse_option(int option, const char *arg, struct options *o, struct k3_error *err)
 {
@@ -231,6 +271,18 @@ static int parse_option(int option, const char *arg, struct options *o, struct k
         return parse_int("top-k", arg, 0, INT_MAX, &o->sampling.top_k, err);
     case OPT_TOP_P:
         return parse_real("top-p", arg, &o->sampling.top_p, err);
+    case OPT_MIN_P:
+        return parse_real("min-p", arg, &o->sampling.min_p, err);
+    case OPT_REPETITION:
+        return parse_real("repetition-penalty", arg, &o->sampling.repetition, err);
+    case OPT_PRESENCE:
+        return parse_real("presence-penalty", arg, &o->sampling.presence, err);
+    case OPT_FREQUENCY:
+        return parse_real("frequency-penalty", arg, &o->sampling.frequency, err);
+    case OPT_BIAS:
+        return parse_bias(arg, &o->sampling, err);
+    case OPT_LOGPROBS:
+        return parse_int("logprobs", arg, 0, SAMPLING_LOGPROBS, &o->sampling.logprobs, err);
     case OPT_SEED:
         o->seed_given = 1;
         return parse_seed(arg, &o->sampling.seed, err);
@@ -296,7 +348,7 @@ static int check_options(const struct options *o, struct k3_error *err)
         return k3_errorf(err, "--json belongs to --bench");
     if (!o->model && !(o->render && !o->output_tokens))
         return k3_errorf(err, "--model DIR is missing: where the checkpoint is");
-    return sampling_check(&o->sampling, err);
+    return sampling_check(&o->sampling, INT32_MAX, err);
 }
 
 /* Fill in o.  Returns -1 to go on, else the exit code to end with now. */
@@ -533,8 +585,9 @@ struct run {
     int32_t max_tokens;
     struct printer printer;
     struct single *single;
-    struct sampler *sampler; /* rank 0 */
-    struct dump *dump;       /* rank 0 */
+    struct sampler *sampler; /* rank 0, as are the next three */
+    struct tokens text;      /* prompt and answer */
+    struct dump *dump;
     struct sampling sampling;
 };
 
@@ -583,6 +636,9 @@ static int prepare_prompt(struct run *r, struct k3_error *err)
     }
     r->sampler = sampler_create(r->config.vocab);
     r->sampling = o->sampling;
+    tokens_append(&r->text, r->prompt.id, r->prompt.n);
+    if (sampling_check(&r->sampling, r->config.vocab, err) < 0)
+        return -1;
     if (!o->seed_given && getrandom(&r->sampling.seed, sizeof r->sampling.seed, 0) < 0)
         return k3_errorf(err, "no random seed: %s", strerror(errno));
     return 0;
@@ -671,16 +727,32 @@ static int is_stop(const struct run *r, int32_t id)
     return id == base + VOCAB_END_OF_MSG || id == base + VOCAB_EOS || id == r->config.eos_id;
 }
 
-/* Rank 0 chooses the n-th new token, everyone learns it. */
-static int choose(struct run *r, const float *logits, int n, int32_t *token, struct k3_error *err)
+static void print_logprobs(const struct run *r, const float *logits, int32_t token)
+{
+    struct logprob list[1 + SAMPLING_LOGPROBS];
+    int n = r->sampling.logprobs;
+
+    sampler_logprobs(r->sampler, logits, token, n, list);
+    for (int i = 0; i <= n; i++)
+        fprintf(stderr, "%s%d %.6f", i > 0 ? ", " : "", list[i].id, list[i].value);
+    fputc('\n', stderr);
+}
+
+/* Rank 0 chooses the next token, everyone learns it. */
+static int choose(struct run *r, const float *logits, int32_t *token, struct k3_error *err)
 {
     struct choice {
         int32_t token;
         struct k3_error err;
     } c;
 
-    if (is_first(r))
-        c.token = sampler_pick(r->sampler, &r->sampling, logits, r->prompt.n + (uint64_t)n, &c.err);
+    if (is_first(r)) {
+        struct sampler_text text = {r->text.id, (int32_t)r->prompt.n, (int32_t)r->text.n};
+        c.token = sampler_pick(r->sampler, &r->sampling, logits, &text, &c.err);
+        tokens_push(&r->text, c.token);
+        if (c.token >= 0 && r->sampling.logprobs > 0)
+            print_logprobs(r, logits, c.token);
+    }
     if (comm_broadcast(r->comm, &c, sizeof c, 0, err) < 0)
         return -1;
     *token = c.token;
@@ -695,7 +767,7 @@ static int generate(struct run *r, const float *logits, struct k3_error *err)
     for (int32_t token; n < r->max_tokens; n++) {
         if (n > 0 && single_feed(r->single, &token, 1, SINGLE_LAST, &logits, err) < 0)
             return -1;
-        if (choose(r, logits, n, &token, err) < 0)
+        if (choose(r, logits, &token, err) < 0)
             return -1;
         if (is_stop(r, token) && !r->o->ignore_eos)
             break;
@@ -717,6 +789,7 @@ static void release(struct run *r)
     parser_destroy(r->printer.parser);
     vocab_destroy(r->printer.vocab);
     tokens_free(&r->prompt);
+    tokens_free(&r->text);
 }
 
 /* The first rank says why while all are still here: one that leaves in failure takes the others with it. */
@@ -801,6 +874,8 @@ int main(int argc, char **argv)
         code = rc < 0 ? EXIT_FAILED : EXIT_SUCCESS;
     }
     tokens_free(&o.prompt);
+    free((void *)o.sampling.bias);
+    free((void *)o.sampling.bias_value);
     free(o.text);
     return code;
 }

@@ -58,12 +58,30 @@ static int64_t most_tokens(const struct prepare_limits *l, const struct message_
     return most;
 }
 
+/* Borrows the bias. */
+static struct sampling sampling_of(const struct message_ask *ask)
+{
+    return (struct sampling){
+        .temperature = (float)ask->temp,
+        .top_p = (float)ask->topp,
+        .top_k = (int32_t)ask->topk,
+        .min_p = (float)ask->minp,
+        .repetition = (float)ask->rep,
+        .presence = (float)ask->pres,
+        .frequency = (float)ask->freq,
+        .bias = (const int32_t *)ask->bi.v,
+        .bias_value = ask->bv.v,
+        .biases = (int32_t)ask->bi.n,
+        .logprobs = (int32_t)ask->lp,
+        .seed = ask->seed,
+    };
+}
+
 struct sequence *prepare_sequence(const struct prepare_limits *l, const struct message_lease *request, uint64_t lease,
                                   struct k3_error *err)
 {
     const struct message_ask *ask = &request->ask;
-    struct sampling sampling = {
-        .temperature = (float)ask->temp, .top_p = (float)ask->topp, .top_k = (int32_t)ask->topk, .seed = ask->seed};
+    struct sampling sampling = sampling_of(ask);
     struct output_options o = {.vocab = l->vocab,
                                .chat = ask->req.len > 0,
                                .start = PARSER_IN_RESPONSE,
@@ -75,7 +93,7 @@ struct sequence *prepare_sequence(const struct prepare_limits *l, const struct m
     struct output *output;
     int64_t most;
 
-    if (sampling_check(&sampling, err) < 0)
+    if (sampling_check(&sampling, l->ids, err) < 0)
         goto out;
     if (o.chat ? render(l, &ask->req, &prompt, &o.start, err) < 0 : take_ids(l, &ask->tok, "prompt", &prompt, err) < 0)
         goto out;

@@ -29,8 +29,8 @@ struct sequence {
     struct k3_id id;
     char id_text[K3_ID_DIGITS + 1];
     uint64_t lease;
-    struct sampling sampling;
-    struct output *output; /* or NULL */
+    struct sampling sampling; /* its bias is ours */
+    struct output *output;    /* or NULL */
     struct fsm life;
     double entered[SEQUENCE_STATES]; /* clock_monotonic() when each state was entered, 0: never */
     int32_t *token;                  /* [most] */
@@ -57,6 +57,15 @@ static void end_if_complete(struct sequence *q, bool stopped)
         sequence_finish(q, END_LENGTH, NULL);
 }
 
+static void *copy(const void *list, int32_t n, size_t size)
+{
+    void *mine = k3_calloc((size_t)n, size);
+
+    if (n > 0)
+        memcpy(mine, list, (size_t)n * size);
+    return mine;
+}
+
 struct sequence *sequence_create(const struct sequence_args *a)
 {
     struct sequence *q = k3_zalloc(sizeof *q);
@@ -67,6 +76,8 @@ struct sequence *sequence_create(const struct sequence_args *a)
     k3_id_format(&a->id, q->id_text);
     q->lease = a->lease;
     q->sampling = a->sampling;
+    q->sampling.bias = copy(a->sampling.bias, a->sampling.biases, sizeof *a->sampling.bias);
+    q->sampling.bias_value = copy(a->sampling.bias_value, a->sampling.biases, sizeof *a->sampling.bias_value);
     q->output = a->output;
     fsm_init(&q->life, &life, SEQUENCE_WAITING);
     q->prompt = a->prompt_tokens;
@@ -89,6 +100,8 @@ void sequence_destroy(struct sequence *q)
 
     int saved = errno;
     output_destroy(q->output);
+    free((void *)q->sampling.bias);
+    free((void *)q->sampling.bias_value);
     free(q->token);
     free(q->sentence);
     free(q);
@@ -144,6 +157,11 @@ const int32_t *sequence_pending(const struct sequence *q, int32_t *count)
 int64_t sequence_position(const struct sequence *q)
 {
     return q->position;
+}
+
+struct sampler_text sequence_text(const struct sequence *q)
+{
+    return (struct sampler_text){q->token, q->prompt, q->count};
 }
 
 void sequence_ran(struct sequence *q, int32_t n)

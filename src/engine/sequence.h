@@ -32,9 +32,9 @@ struct sequence_args {
     const int32_t *prompt;  /* copied */
     const int32_t *resumed; /* copied: the answer's tokens of an earlier lease, which count towards max_tokens */
     int32_t prompt_tokens, resumed_tokens;
-    int32_t max_tokens; /* of the answer; at least resumed_tokens */
-    struct sampling sampling;
-    struct output *output; /* taken; NULL: tokens are all that is wanted */
+    int32_t max_tokens;       /* of the answer; at least resumed_tokens */
+    struct sampling sampling; /* copied with its bias */
+    struct output *output;    /* taken; NULL: tokens are all that is wanted */
 };
 
 /* A continuation that was complete already has ended when it comes back. */
@@ -54,6 +54,8 @@ void sequence_admit(struct sequence *q);
 /* The tokens that are known and have not run: `count` of them, the first at position sequence_position(). */
 const int32_t *sequence_pending(const struct sequence *q, int32_t *count);
 int64_t sequence_position(const struct sequence *q);
+/* Prompt and answer so far, for sampler_pick(). */
+struct sampler_text sequence_text(const struct sequence *q);
 /* The next n pending tokens have run. */
 void sequence_ran(struct sequence *q, int32_t n);
 /* One more token of the answer, with its delta.  Ends the sequence when the token says so (END_STOP) or is the last

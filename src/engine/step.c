@@ -125,7 +125,21 @@ static void report(struct lead *l, const struct sequence *q, const struct messag
 struct emitter {
     struct lead *lead;
     const struct sequence *sequence;
+    struct logprob logprob[1 + SAMPLING_LOGPROBS]; /* of the token that goes out */
+    int32_t logprobs;                              /* 0: none were asked for */
 };
+
+static void add_logprobs(const struct emitter *e, struct message_delta *d)
+{
+    size_t n = (size_t)e->logprobs;
+
+    d->lpi = (struct message_u32s){k3_calloc(n, sizeof *d->lpi.v), n};
+    d->lpv = (struct message_f32s){k3_calloc(n, sizeof *d->lpv.v), n};
+    for (size_t i = 0; i < n; i++) {
+        d->lpi.v[i] = (uint32_t)e->logprob[i].id;
+        d->lpv.v[i] = e->logprob[i].value;
+    }
+}
 
 static void report_delta(void *arg, const struct message_delta *delta)
 {
@@ -143,6 +157,8 @@ static void report_delta(void *arg, const struct message_delta *delta)
         p->txt.data = from->txt.len > 0 ? k3_strndup(from->txt.data, from->txt.len) : NULL;
         p->tn = from->tn ? k3_strdup(from->tn) : NULL;
     }
+    if (e->logprobs > 0)
+        add_logprobs(e, &m.delta);
     report(e->lead, e->sequence, &m);
 }
 
@@ -227,20 +243,30 @@ static void wait_for_orders(struct lead *l)
     poll(&p, 1, STEP_TICK_S * 1000);
 }
 
+/* The next token of the sequence whose logits these are. */
+static void sample_one(struct lead *l, struct sequence *q, const float *logits)
+{
+    const struct sampling *s = sequence_sampling(q);
+    struct sampler_text text = sequence_text(q);
+    struct emitter e = {.lead = l, .sequence = q};
+    struct k3_error err;
+    int32_t token = sampler_pick(l->sampler, s, logits, &text, &err);
+
+    if (token < 0) {
+        sequence_finish(q, END_FAILED, err.text);
+        return;
+    }
+    if (s->logprobs > 0) {
+        e.logprobs = 1 + s->logprobs;
+        sampler_logprobs(l->sampler, logits, token, s->logprobs, e.logprob);
+    }
+    sequence_append(q, token, report_delta, &e);
+}
+
 static void sample(struct lead *l, const float *logits, int32_t outputs)
 {
-    struct k3_error err;
-
-    for (int32_t i = 0; i < outputs; i++) {
-        struct sequence *q = scheduler_output(l->scheduler, i);
-        struct emitter e = {l, q};
-        int32_t token = sampler_pick(l->sampler, sequence_sampling(q), logits + (size_t)i * (size_t)l->st->vocab,
-                                     (uint64_t)sequence_position(q), &err);
-        if (token < 0)
-            sequence_finish(q, END_FAILED, err.text);
-        else
-            sequence_append(q, token, report_delta, &e);
-    }
+    for (int32_t i = 0; i < outputs; i++)
+        sample_one(l, scheduler_output(l->scheduler, i), logits + (size_t)i * (size_t)l->st->vocab);
 }
 
 static int step(struct lead *l, struct k3_error *err)

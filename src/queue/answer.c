@@ -8,9 +8,9 @@
 
 #include "common/alloc.h"
 
-/* Where a piece begins in each of the three; it ends where the next one begins. */
+/* Where a piece begins in each of the four; it ends where the next one begins. */
 struct piece {
-    uint32_t id, txt, part;
+    uint32_t id, txt, part, logprob;
 };
 
 struct part {
@@ -28,6 +28,7 @@ struct answer {
     struct bytes ids; /* uint32_t each */
     struct bytes txt;
     struct bytes parts;                      /* struct part each */
+    struct bytes lpi, lpv;                   /* log-probabilities: uint32_t and float each */
     struct bytes pieces;                     /* struct piece each */
     struct message_part read[MESSAGE_PARTS]; /* of the piece that was asked for last */
 };
@@ -69,7 +70,8 @@ static struct piece piece_at(const struct answer *a, size_t i)
 {
     if (i < answer_pieces(a))
         return ((const struct piece *)a->pieces.data)[i];
-    return (struct piece){(uint32_t)answer_tokens(a), (uint32_t)a->txt.n, (uint32_t)(a->parts.n / sizeof(struct part))};
+    return (struct piece){(uint32_t)answer_tokens(a), (uint32_t)a->txt.n, (uint32_t)(a->parts.n / sizeof(struct part)),
+                          (uint32_t)(a->lpi.n / sizeof(uint32_t))};
 }
 
 struct answer *answer_create(void)
@@ -86,6 +88,8 @@ void answer_destroy(struct answer *a)
     bytes_erase(&a->ids);
     bytes_erase(&a->txt);
     bytes_erase(&a->parts);
+    bytes_erase(&a->lpi);
+    bytes_erase(&a->lpv);
     bytes_erase(&a->pieces);
     free(a);
     errno = saved;
@@ -111,13 +115,15 @@ int answer_append(struct answer *a, const struct message_delta *d, struct k3_err
         txt += part.name + part.txt;
     }
     if (d->ids.n > ANSWER_TOKENS - piece.id || txt > ANSWER_TEXT - piece.txt ||
-        d->parts.n > ANSWER_PARTS - piece.part) {
+        d->parts.n > ANSWER_PARTS - piece.part || d->lpi.n > ANSWER_LOGPROBS - piece.logprob) {
         errno = EFBIG;
-        return k3_errorf(err, "the answer passes %d tokens, %d MiB of text or %d parts", ANSWER_TOKENS,
-                         ANSWER_TEXT >> 20, ANSWER_PARTS);
+        return k3_errorf(err, "the answer passes %d tokens, %d MiB of text, %d parts or %d log-probabilities",
+                         ANSWER_TOKENS, ANSWER_TEXT >> 20, ANSWER_PARTS, ANSWER_LOGPROBS);
     }
     if (bytes_reserve(&a->ids, d->ids.n * sizeof(uint32_t)) < 0 || bytes_reserve(&a->txt, txt) < 0 ||
-        bytes_reserve(&a->parts, d->parts.n * sizeof(struct part)) < 0 || bytes_reserve(&a->pieces, sizeof piece) < 0)
+        bytes_reserve(&a->parts, d->parts.n * sizeof(struct part)) < 0 ||
+        bytes_reserve(&a->lpi, d->lpi.n * sizeof(uint32_t)) < 0 ||
+        bytes_reserve(&a->lpv, d->lpv.n * sizeof(float)) < 0 || bytes_reserve(&a->pieces, sizeof piece) < 0)
         return k3_errorf(err, "no memory for an answer of more than %u tokens", piece.id);
 
     bytes_add(&a->ids, d->ids.v, d->ids.n * sizeof(uint32_t));
@@ -128,6 +134,8 @@ int answer_append(struct answer *a, const struct message_delta *d, struct k3_err
         bytes_add(&a->txt, p->tn, part.name);
         bytes_add(&a->txt, p->txt.data, part.txt);
     }
+    bytes_add(&a->lpi, d->lpi.v, d->lpi.n * sizeof(uint32_t));
+    bytes_add(&a->lpv, d->lpv.v, d->lpv.n * sizeof(float));
     bytes_add(&a->pieces, &piece, sizeof piece);
     return 0;
 }
@@ -152,12 +160,13 @@ size_t answer_bytes_from(const struct answer *a, size_t piece)
 {
     struct piece p = piece_at(a, piece);
 
-    return a->ids.n - p.id * sizeof(uint32_t) + a->txt.n - p.txt;
+    return a->ids.n - p.id * sizeof(uint32_t) + a->txt.n - p.txt + a->lpi.n - p.logprob * sizeof(uint32_t) + a->lpv.n -
+           p.logprob * sizeof(float);
 }
 
 size_t answer_bytes(const struct answer *a)
 {
-    return a->ids.n + a->txt.n + a->parts.n + a->pieces.n;
+    return a->ids.n + a->txt.n + a->parts.n + a->lpi.n + a->lpv.n + a->pieces.n;
 }
 
 void answer_piece(struct answer *a, size_t piece, struct message_delta *d)
@@ -168,6 +177,10 @@ void answer_piece(struct answer *a, size_t piece, struct message_delta *d)
 
     *d = (struct message_delta){
         .off = p.id, .ids = {(uint32_t *)a->ids.data + p.id, next.id - p.id}, .parts = {a->read, next.part - p.part}};
+    if (next.logprob > p.logprob) {
+        d->lpi = (struct message_u32s){(uint32_t *)a->lpi.data + p.logprob, next.logprob - p.logprob};
+        d->lpv = (struct message_f32s){(float *)a->lpv.data + p.logprob, next.logprob - p.logprob};
+    }
     for (size_t i = 0; i < d->parts.n; i++, part++) {
         a->read[i] = (struct message_part){
             .ch = part->ch, .ti = part->ti, .tn = part->name ? txt : NULL, .txt = {txt + part->name, part->txt}};

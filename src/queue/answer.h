@@ -15,6 +15,7 @@
 enum {
     ANSWER_TOKENS = MESSAGE_IDS, /* tokens of an answer, at most */
     ANSWER_TEXT = 64 << 20,      /* bytes of its text */
+    ANSWER_LOGPROBS = 4 << 20,   /* log-probabilities with its tokens */
     ANSWER_PARTS = 2 << 20       /* that the text is in: a token may end one channel and begin another */
 };
 
@@ -33,7 +34,7 @@ size_t answer_tokens(const struct answer *a);
 size_t answer_pieces(const struct answer *a);
 /* Bytes of memory that it fills. */
 size_t answer_bytes(const struct answer *a);
-/* Bytes of text and ids from this piece to the end: what a reader at `piece` has yet to be sent. */
+/* Bytes of text, ids and log-probabilities from this piece to the end: what a reader at `piece` has yet to be sent. */
 size_t answer_bytes_from(const struct answer *a, size_t piece);
 
 /* Fill d with a piece as it was appended; d borrows until the next append or piece. */

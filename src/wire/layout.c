@@ -113,6 +113,21 @@ static const char *put_f64(const struct field *f, const void *from, msgpack_pack
     return wrong;
 }
 
+static const char *check_signed(double most, double d)
+{
+    return isfinite(d) && fabs(d) <= most ? NULL : "not a number within its limits";
+}
+
+static const char *put_signed(const struct field *f, const void *from, msgpack_packer *to)
+{
+    double d = *(const double *)from;
+    const char *wrong = check_signed((double)f->limit, d);
+
+    if (!wrong)
+        msgpack_pack_double(to, d);
+    return wrong;
+}
+
 static const char *put_name(const struct field *f, const void *from, msgpack_packer *to)
 {
     unsigned int e = *(const unsigned int *)from;
@@ -177,6 +192,19 @@ static const char *put_u64s(const struct field *f, const void *from, msgpack_pac
     for (size_t i = 0; i < a->n; i++)
         msgpack_pack_uint64(to, a->v[i]);
     return NULL;
+}
+
+static const char *put_f32s(const struct field *f, const void *from, msgpack_packer *to)
+{
+    const struct message_f32s *a = from;
+    const char *wrong = a->n > f->limit ? too_large : NULL;
+
+    msgpack_pack_array(to, a->n);
+    for (size_t i = 0; i < a->n && !wrong; i++) {
+        wrong = check_signed((double)f->each, a->v[i]);
+        msgpack_pack_float(to, a->v[i]);
+    }
+    return wrong;
 }
 
 static const char *put_strings(const struct field *f, const void *from, msgpack_packer *to)
@@ -246,17 +274,34 @@ static const char *take_u64(const struct field *f, const msgpack_object *o, void
     return NULL;
 }
 
+static bool is_number(const msgpack_object *o, double *d)
+{
+    if (o->type == MSGPACK_OBJECT_FLOAT64 || o->type == MSGPACK_OBJECT_FLOAT32)
+        *d = o->via.f64;
+    else if (o->type == MSGPACK_OBJECT_POSITIVE_INTEGER)
+        *d = (double)o->via.u64;
+    else if (o->type == MSGPACK_OBJECT_NEGATIVE_INTEGER)
+        *d = (double)o->via.i64;
+    else
+        return false;
+    return true;
+}
+
 static const char *take_f64(const struct field *f, const msgpack_object *o, void *to)
 {
     double d;
+    const char *wrong = is_number(o, &d) ? check_f64(f, d) : "not a number from 0 up";
 
-    if (o->type == MSGPACK_OBJECT_FLOAT64 || o->type == MSGPACK_OBJECT_FLOAT32)
-        d = o->via.f64;
-    else if (o->type == MSGPACK_OBJECT_POSITIVE_INTEGER)
-        d = (double)o->via.u64;
-    else
-        return "not a number from 0 up";
-    const char *wrong = check_f64(f, d);
+    if (!wrong)
+        *(double *)to = d;
+    return wrong;
+}
+
+static const char *take_signed(const struct field *f, const msgpack_object *o, void *to)
+{
+    double d;
+    const char *wrong = is_number(o, &d) ? check_signed((double)f->limit, d) : "not a number";
+
     if (!wrong)
         *(double *)to = d;
     return wrong;
@@ -351,6 +396,19 @@ static const char *take_u64s(const struct field *f, const msgpack_object *o, voi
     return wrong;
 }
 
+static const char *take_f32s(const struct field *f, const msgpack_object *o, void *to)
+{
+    void *v;
+    double d;
+    const char *wrong = take_list(f, o, to, sizeof(float), &v);
+
+    for (uint32_t i = 0; !wrong && i < o->via.array.size; i++) {
+        wrong = is_number(&o->via.array.ptr[i], &d) ? check_signed((double)f->each, d) : "not a number";
+        ((float *)v)[i] = wrong ? 0 : (float)d;
+    }
+    return wrong;
+}
+
 static const char *take_strings(const struct field *f, const msgpack_object *o, void *to)
 {
     void *v;
@@ -371,7 +429,8 @@ static const struct {
     [FIELD_NAME] = {put_name, take_name}, [FIELD_STRING] = {put_string, take_string},
     [FIELD_TEXT] = {put_text, take_text}, [FIELD_BYTES] = {put_bytes, take_bytes},
     [FIELD_ID] = {put_id, take_id},       [FIELD_U32S] = {put_u32s, take_u32s},
-    [FIELD_U64S] = {put_u64s, take_u64s}, [FIELD_STRINGS] = {put_strings, take_strings},
+    [FIELD_U64S] = {put_u64s, take_u64s}, [FIELD_SIGNED] = {put_signed, take_signed},
+    [FIELD_F32S] = {put_f32s, take_f32s}, [FIELD_STRINGS] = {put_strings, take_strings},
     [FIELD_MAPS] = {NULL, NULL},
 };
 
@@ -385,6 +444,7 @@ static bool is_blank(const struct field *f, const void *member)
     case FIELD_U64:
         return *(const uint64_t *)member == 0;
     case FIELD_F64:
+    case FIELD_SIGNED:
         return *(const double *)member == 0;
     case FIELD_NAME:
         return *(const unsigned int *)member == 0;
@@ -398,6 +458,7 @@ static bool is_blank(const struct field *f, const void *member)
         return k3_id_is_none(member);
     case FIELD_U32S:
     case FIELD_U64S:
+    case FIELD_F32S:
     case FIELD_STRINGS:
     case FIELD_MAPS:
         return list_of(member).n == 0;
@@ -545,6 +606,7 @@ void layout_clear(const struct layout *l, void *s)
         case FIELD_BYTES:
         case FIELD_U32S:
         case FIELD_U64S:
+        case FIELD_F32S:
             free(list_of(member).v);
             break;
         default:

@@ -16,6 +16,7 @@ enum field_kind {
     FIELD_U32,
     FIELD_U64,
     FIELD_F64,     /* finite, not negative */
+    FIELD_SIGNED,  /* double, finite, from -limit to limit */
     FIELD_NAME,    /* an enum; its name on the wire */
     FIELD_STRING,  /* char *, UTF-8 without NUL */
     FIELD_TEXT,    /* struct message_text */
@@ -23,6 +24,7 @@ enum field_kind {
     FIELD_ID,      /* struct k3_id */
     FIELD_U32S,    /* struct message_u32s */
     FIELD_U64S,    /* struct message_u64s */
+    FIELD_F32S,    /* struct message_f32s, each from -`each` to `each` */
     FIELD_STRINGS, /* struct message_strings */
     FIELD_MAPS     /* { struct X *v; size_t n; } with a layout of its own */
 };
@@ -33,7 +35,7 @@ struct field {
     bool required; /* others are left out when zero or empty, and zero when left out */
     size_t offset;
     size_t limit; /* bytes or elements at most; the largest U32 or F64 (0: any); names of a NAME */
-    size_t each;  /* STRINGS: bytes of one at most */
+    size_t each;  /* STRINGS: bytes of one at most; F32S: the largest magnitude */
     const char *const *names;
     const struct layout *of;
 };

@@ -47,7 +47,10 @@ _Static_assert(sizeof(enum request_state) == sizeof(unsigned int), "an enum is a
     ASK(S, false, req, FIELD_BYTES, MESSAGE_REQUEST), ASK(S, false, tok, FIELD_U32S, MESSAGE_IDS),                     \
         ASK(S, false, max, FIELD_U32, 0), ASK(S, true, temp, FIELD_F64, 10), ASK(S, true, topp, FIELD_F64, 1),         \
         ASK(S, false, topk, FIELD_U32, 0), ASK(S, false, sd, FIELD_BOOL, 0), ASK(S, false, seed, FIELD_U64, 0),        \
-        ASK(S, false, stop, FIELD_STRINGS, MESSAGE_STOPS, .each = MESSAGE_STOP), ASK(S, false, ieos, FIELD_BOOL, 0)
+        ASK(S, false, stop, FIELD_STRINGS, MESSAGE_STOPS, .each = MESSAGE_STOP), ASK(S, false, ieos, FIELD_BOOL, 0),   \
+        ASK(S, false, minp, FIELD_F64, 1), ASK(S, false, rep, FIELD_F64, 100), ASK(S, false, pres, FIELD_SIGNED, 2),   \
+        ASK(S, false, freq, FIELD_SIGNED, 2), ASK(S, false, bi, FIELD_U32S, MESSAGE_BIASES),                           \
+        ASK(S, false, bv, FIELD_F32S, MESSAGE_BIASES, .each = 100), ASK(S, false, lp, FIELD_U32, MESSAGE_LOGPROBS)
 
 static const struct field submit_fields[] = {
     ASK_ROWS(message_submit),
@@ -101,6 +104,8 @@ static const struct field delta_fields[] = {
     NEED(message_delta, off, FIELD_U64, 0),
     NEED(message_delta, ids, FIELD_U32S, MESSAGE_IDS),
     ROW(message_delta, parts, FIELD_MAPS, MESSAGE_PARTS, .of = &part_layout),
+    ROW(message_delta, lpi, FIELD_U32S, MESSAGE_IDS),
+    ROW(message_delta, lpv, FIELD_F32S, MESSAGE_IDS, .each = 10000),
 };
 LAYOUT(delta, "DELTA", message_delta);
 
@@ -315,14 +320,28 @@ struct message message_of(enum message_type type, const struct k3_id *id)
     return m;
 }
 
-/* The prompt comes as JSON or as token ids, and as one of them only. */
+/* The prompt comes as JSON or as token ids, and as one of them only; a bias has two columns of one length. */
 static int check_ask(const char *where, const struct message_ask *a, struct k3_error *err)
 {
+    if (a->bi.n != a->bv.n) {
+        errno = EPROTO;
+        return k3_errorf(err, "%s: bi and bv are not of one length", where);
+    }
     if ((a->req.len > 0) != (a->tok.n > 0))
         return 0;
     errno = EPROTO;
     return k3_errorf(err, "%s: %s", where,
                      a->req.len ? "req and tok exclude each other" : "neither req nor tok is there");
+}
+
+static int check_delta(const struct message_delta *d, struct k3_error *err)
+{
+    errno = EPROTO;
+    if (d->ids.n == 0)
+        return k3_errorf(err, "DELTA: ids: empty");
+    if (d->lpi.n % d->ids.n != 0 || d->lpv.n != d->lpi.n)
+        return k3_errorf(err, "DELTA: lpi and lpv are not as many for each of ids");
+    return 0;
 }
 
 static int check_message(const struct message *m, struct k3_error *err)
@@ -333,10 +352,8 @@ static int check_message(const struct message *m, struct k3_error *err)
         errno = EPROTO;
         return k3_errorf(err, "LIST: id: not the first digits of an id");
     }
-    if (m->head.type == WIRE_DELTA && m->delta.ids.n == 0) {
-        errno = EPROTO;
-        return k3_errorf(err, "DELTA: ids: empty");
-    }
+    if (m->head.type == WIRE_DELTA)
+        return check_delta(&m->delta, err);
     if (m->head.type == WIRE_BATCH)
         for (size_t i = 0; i < m->batch.reqs.n; i++)
             if (check_ask(lease_layout.name, &m->batch.reqs.v[i].ask, err) < 0)

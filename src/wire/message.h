@@ -34,6 +34,8 @@ enum {
     MESSAGE_PARTS = 64,        /* parts of a DELTA */
     MESSAGE_STOPS = 16,        /* stop strings */
     MESSAGE_STOP = 256,        /* bytes of one */
+    MESSAGE_BIASES = 1024,     /* entries of a logit bias */
+    MESSAGE_LOGPROBS = 20,     /* likeliest ids reported with a token */
     MESSAGE_ROWS = 1024,       /* rows of a LISTING, engines of an INFO_REPLY, requests of a BATCH */
     MESSAGE_RANKS = 4096,      /* ranks of an engine */
     MESSAGE_ENTRIES = 64,      /* entries of a map */
@@ -119,6 +121,10 @@ struct message_u64s {
     uint64_t *v;
     size_t n;
 };
+struct message_f32s {
+    float *v;
+    size_t n;
+};
 struct message_strings {
     char **v;
     size_t n;
@@ -142,7 +148,13 @@ struct message_ask {
     bool sd;                  /* seed was given; always so in a BATCH */
     uint64_t seed;
     struct message_strings stop;
-    bool ieos; /* go on after an end-of-sequence token */
+    bool ieos;              /* go on after an end-of-sequence token */
+    double minp;            /* 0 to 1; 0: off */
+    double rep;             /* repetition penalty, 0 or 1: none */
+    double pres, freq;      /* presence and frequency penalty, -2 to 2 */
+    struct message_u32s bi; /* logit bias: these ids ... */
+    struct message_f32s bv; /* ... get these added, -100 to 100; as many */
+    uint32_t lp;            /* log-probabilities of so many likeliest ids with each token; 0: none */
 };
 
 struct message_submit { /* header id: the request's, drawn by the client */
@@ -189,6 +201,8 @@ struct message_delta {
         struct message_part *v;
         size_t n;
     } parts; /* what the ids complete, in the answer's order; a token may end one channel and begin another */
+    struct message_u32s lpi; /* where asked for, for each of ids: itself and the likeliest ... */
+    struct message_f32s lpv; /* ... and the logarithms of their probabilities, -9999 at least */
 };
 struct message_done {
     enum done_why why; /* required */

@@ -125,6 +125,28 @@ static void json_holds_everything(void **state)
     json_decref(j);
 }
 
+static void json_has_the_log_probabilities_of_each_token(void **state)
+{
+    struct k3_error err;
+    char out[2][2000];
+    uint32_t lpi[] = {10, 7, 11, 11};
+    float lpv[] = {-2.5f, -0.5f, -0.25f, -0.25f};
+    struct output *o = output_create(OUTPUT_JSON, false);
+    struct message_delta d = delta(0, 2, NULL, 0);
+    (void)state;
+    d.lpi = (struct message_u32s){lpi, 4};
+    d.lpv = (struct message_f32s){lpv, 4};
+    struct capture c = begin();
+    assert_int_equal(output_delta(o, &d, &err), 1);
+    assert_int_equal(output_end(o, &id, &done, &err), 0);
+    end(&c, out);
+    output_destroy(o);
+    assert_non_null(strstr(out[0],
+                           "\"logprobs\":[{\"token_id\":10,\"logprob\":-2.5,"
+                           "\"top_logprobs\":[{\"token_id\":7,\"logprob\":-0.5}]},{\"token_id\":11,\"logprob\":-0.25,"
+                           "\"top_logprobs\":[{\"token_id\":11,\"logprob\":-0.25}]}]"));
+}
+
 static void tool_calls_are_put_together(void **state)
 {
     struct k3_error err;
@@ -173,9 +195,9 @@ static void a_reader_that_is_gone_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_the_answer_alone),      cmocka_unit_test(tokens_are_one_line_of_ids),
-        cmocka_unit_test(json_holds_everything),         cmocka_unit_test(tool_calls_are_put_together),
-        cmocka_unit_test(a_reader_that_is_gone_is_told),
+        cmocka_unit_test(text_is_the_answer_alone),    cmocka_unit_test(tokens_are_one_line_of_ids),
+        cmocka_unit_test(json_holds_everything),       cmocka_unit_test(json_has_the_log_probabilities_of_each_token),
+        cmocka_unit_test(tool_calls_are_put_together), cmocka_unit_test(a_reader_that_is_gone_is_told),
     };
     return cmocka_run_group_tests_name("output", tests, NULL, NULL);
 }

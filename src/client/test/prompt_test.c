@@ -191,6 +191,29 @@ static void token_ids_are_parsed(void **state)
     assert_non_null(strstr(err.text, "--prompt-tokens"));
 }
 
+static void a_bias_is_parsed(void **state)
+{
+    static const char *const wrong[] = {"",       "12",     "12:",   "12:x", ":5",
+                                        "12:101", "12:nan", "12:5,", "-1:5", "4294967296:5"};
+    struct message_u32s ids = {NULL, 0};
+    struct message_f32s values = {NULL, 0};
+    struct k3_error err;
+    (void)state;
+    assert_int_equal(prompt_bias("12:-100,4294967295:0.5", &ids, &values, &err), 0);
+    assert_int_equal(ids.n, 2);
+    assert_int_equal(values.n, 2);
+    assert_int_equal(ids.v[1], UINT32_MAX);
+    assert_true(values.v[0] == -100 && values.v[1] == 0.5f);
+    free(ids.v);
+    free(values.v);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        if (prompt_bias(wrong[i], &ids, &values, &err) == 0)
+            fail_msg("taken: %s", wrong[i]);
+        assert_null(ids.v);
+        assert_int_equal(values.n, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +226,7 @@ int main(void)
         cmocka_unit_test(the_request_is_json),
         cmocka_unit_test(a_request_that_escaping_makes_too_long_is_refused),
         cmocka_unit_test(token_ids_are_parsed),
+        cmocka_unit_test(a_bias_is_parsed),
     };
     return cmocka_run_group_tests_name("prompt", tests, make_file, remove_file);
 }

@@ -113,6 +113,10 @@ static void what_cannot_be_is_refused_in_a_sentence(void **state)
     l = lease_of(10, 5);
     l.ask.topk = UINT32_MAX;
     refuses(l, "top");
+    l = lease_of(10, 5);
+    l.ask.bi = (struct message_u32s){(uint32_t[]){UINT32_MAX}, 1};
+    l.ask.bv = (struct message_f32s){(float[]){1}, 1};
+    refuses(l, "token id 4294967295 is not below 1024");
     l = lease_of(0, 5);
     l.ask.req = (struct message_bytes){(uint8_t *)"{}", 2};
     refuses(l, "messages");

@@ -168,10 +168,11 @@ static uint64_t hash(const void *data, size_t len)
 static void sample(struct tiny *t, struct sequence *q, const float *logits)
 {
     struct tiny_answer *a = t->answer[sequence_lease(q)];
+    struct sampler_text text = sequence_text(q);
     struct k3_error err;
 
     a->logits[a->count] = hash(logits, (size_t)model.config.vocab * sizeof *logits);
-    a->token[a->count] = sampler_pick(t->sampler, sequence_sampling(q), logits, (uint64_t)sequence_position(q), &err);
+    a->token[a->count] = sampler_pick(t->sampler, sequence_sampling(q), logits, &text, &err);
     assert_true(a->token[a->count] >= 0);
     sequence_append(q, a->token[a->count++], NULL, NULL);
 }

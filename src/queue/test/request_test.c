@@ -131,8 +131,10 @@ static void test_pieces_come_back_as_they_were(void **state)
     struct message_part parts[] = {{CHANNEL_THINK, {(char *)"so.", 3}, 0, NULL},
                                    {CHANNEL_TOOL, {NULL, 0}, 1, (char *)"get_weather"},
                                    {CHANNEL_TOOL, {(char *)"{\0", 2}, 2, (char *)"f"}};
-    struct message_delta in[] = {{.ids = {ids, 2}, .parts = {parts, 3}},
-                                 {.off = 2, .ids = {ids + 2, 1}},
+    uint32_t lpi[] = {5, 9, 6, 6};
+    float lpv[] = {-3, -1, -0.5f, -0.5f};
+    struct message_delta in[] = {{.ids = {ids, 2}, .parts = {parts, 3}, .lpi = {lpi, 4}, .lpv = {lpv, 4}},
+                                 {.off = 2, .ids = {ids + 2, 1}, .lpi = {lpi + 1, 2}, .lpv = {lpv + 1, 2}},
                                  {.off = 3, .ids = {ids, 1}, .parts = {parts, 1}}};
     struct answer *a = answer_create();
     struct message_delta d;
@@ -146,6 +148,12 @@ static void test_pieces_come_back_as_they_were(void **state)
         assert_int_equal(d.off, in[i].off);
         assert_int_equal(d.ids.n, in[i].ids.n);
         assert_memory_equal(d.ids.v, in[i].ids.v, d.ids.n * sizeof *ids);
+        assert_int_equal(d.lpi.n, in[i].lpi.n);
+        assert_int_equal(d.lpv.n, in[i].lpv.n);
+        if (d.lpi.n > 0) {
+            assert_memory_equal(d.lpi.v, in[i].lpi.v, d.lpi.n * sizeof *lpi);
+            assert_memory_equal(d.lpv.v, in[i].lpv.v, d.lpv.n * sizeof *lpv);
+        }
         assert_int_equal(d.parts.n, in[i].parts.n);
         for (size_t k = 0; k < d.parts.n; k++) {
             const struct message_part *p = &d.parts.v[k];

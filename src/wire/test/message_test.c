@@ -71,6 +71,11 @@ static void fields_keep_their_values(void **state)
     assert_int_equal(a->topk, 40);
     assert_true(a->sd && a->seed == UINT64_MAX && a->ieos);
     assert_int_equal(a->stop.n, 3);
+    assert_true(a->minp == 0.05 && a->rep == 1.1 && a->pres == -2 && a->freq == 0.5);
+    assert_int_equal(a->bi.n, 7);
+    assert_int_equal(a->bv.n, 7);
+    assert_memory_equal(a->bv.v, b->bv.v, 7 * sizeof(float));
+    assert_int_equal(a->lp, 20);
     assert_string_equal(a->stop.v[0], "\n\n");
     assert_string_equal(a->stop.v[1], "");
     assert_string_equal(a->stop.v[2], "Ende \xe2\x82\xac");
@@ -98,6 +103,12 @@ static void fields_keep_their_values(void **state)
     assert_null(m.delta.parts.v);
     message_clear(&m);
     message_clear(NULL);
+
+    m = there_and_back(&samples[11]);
+    assert_int_equal(m.delta.lpi.n, 3);
+    assert_memory_equal(m.delta.lpi.v, samples[11].delta.lpi.v, 3 * sizeof(uint32_t));
+    assert_memory_equal(m.delta.lpv.v, samples[11].delta.lpv.v, 3 * sizeof(float));
+    message_clear(&m);
 
     m = there_and_back(&samples[14]);
     assert_int_equal(m.info_reply.engines.n, 2);
@@ -225,6 +236,24 @@ static void wrong_types_are_named_by_their_key(void **state)
     REFUSED(WIRE_HEARTBEAT, "\x81\xa4rate\xff", "HEARTBEAT: rate: not a number from 0 up");
     REFUSED(WIRE_HEARTBEAT, "\x81\xa4rate\xca\x7f\xc0\x00\x00", "HEARTBEAT: rate: not a number from 0 up");
     REFUSED(WIRE_HEARTBEAT, "\x81\xa4rate\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00", "HEARTBEAT: rate: not a number");
+    REFUSED(WIRE_DELTA, "\x83\xa3off\x00\xa3ids\x91\x07\xa3lpi\x91\x07", "DELTA: lpi and lpv are not as many");
+    REFUSED(WIRE_DELTA, "\x84\xa3off\x00\xa3ids\x92\x07\x08\xa3lpi\x91\x07\xa3lpv\x91\x00",
+            "DELTA: lpi and lpv are not as many");
+    REFUSED(WIRE_DELTA, "\x84\xa3off\x00\xa3ids\x91\x07\xa3lpi\x91\x07\xa3lpv\x91\xd1\xd8\xef",
+            "DELTA: lpv: not a number within its limits"); /* -10001 */
+    REFUSED(WIRE_DELTA, "\x84\xa3off\x00\xa3ids\x91\x07\xa3lpi\x91\x07\xa3lpv\x91\xca\x7f\xc0\x00\x00",
+            "DELTA: lpv: not a number within its limits"); /* NaN */
+    REFUSED(WIRE_DELTA, "\x84\xa3off\x00\xa3ids\x91\x07\xa3lpi\x91\x07\xa3lpv\x91\xa0", "DELTA: lpv: not a number");
+    REFUSED(WIRE_SUBMIT, "\x81\xa4pres\x03", "SUBMIT: pres: not a number within its limits");
+    REFUSED(WIRE_SUBMIT,
+            "\x81\xa4"
+            "freq\xfd",
+            "SUBMIT: freq: not a number within its limits");
+    REFUSED(WIRE_SUBMIT,
+            "\x81\xa4"
+            "freq\xc3",
+            "SUBMIT: freq: not a number");
+    REFUSED(WIRE_SUBMIT, "\x81\xa2lp\x15", "SUBMIT: lp: larger than allowed");
     REFUSED(WIRE_ENGINE_LOAD, "\x81\xa2ld\x92\x01\xa1x", "ENGINE_LOAD: ld: not an unsigned integer");
     REFUSED(WIRE_ENGINE_LOAD, "\x81\xa2ld\x80", "ENGINE_LOAD: ld: not an array");
     REFUSED(WIRE_LISTING, "\x81\xa4rows\x91\x01", "LISTING row: not a map");
@@ -427,6 +456,14 @@ static void the_encoder_refuses_what_the_decoder_would(void **state)
     assert_int_equal(message_encode(&m, header, &body, &err), -1);
     assert_string_equal(err.text, "SUBMIT: temp: not a number from 0 up");
     m.submit.ask.temp = 0;
+    m.submit.ask.bi = m.submit.ask.tok;
+    assert_int_equal(message_encode(&m, header, &body, &err), -1);
+    assert_string_equal(err.text, "SUBMIT: bi and bv are not of one length");
+    m.submit.ask.bi.n = 0;
+    m.submit.ask.pres = -2.5;
+    assert_int_equal(message_encode(&m, header, &body, &err), -1);
+    assert_string_equal(err.text, "SUBMIT: pres: not a number within its limits");
+    m.submit.ask.pres = 0;
     m.submit.name = "caf\xe9";
     assert_int_equal(message_encode(&m, header, &body, &err), -1);
     assert_string_equal(err.text, "SUBMIT: name: not UTF-8 text");

@@ -2,6 +2,9 @@
 
 static uint32_t ids[] = {0, 127, 128, 65535, 65536, 163839, UINT32_MAX};
 static uint64_t bytes[] = {0, 1, UINT32_MAX, UINT64_MAX};
+static float biases[] = {-100, -0.5f, 0, 1e-9f, 2, 99.5f, 100};
+static uint32_t logprob_ids[] = {0, 7, 0};
+static float logprobs[] = {-0.25f, -0.125f, -9999};
 static char *stops[] = {"\n\n", "", "Ende \xe2\x82\xac"};
 static uint8_t json[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
 
@@ -12,7 +15,8 @@ static uint8_t json[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}
 #define ASK_JSON                                                                                                       \
     {                                                                                                                  \
         .req = {json, sizeof json - 1}, .max = 64, .temp = 0.7, .topp = 0.95, .topk = 40, .sd = true,                  \
-        .seed = UINT64_MAX, .stop = LIST(stops), .ieos = true                                                          \
+        .seed = UINT64_MAX, .stop = LIST(stops), .ieos = true, .minp = 0.05, .rep = 1.1, .pres = -2, .freq = 0.5,      \
+        .bi = LIST(ids), .bv = LIST(biases), .lp = 20                                                                  \
     }
 #define ASK_TOKENS                                                                                                     \
     {                                                                                                                  \
@@ -53,8 +57,8 @@ static const struct message samples[] = {
     {{0, WIRE_ACCEPTED, 0, ID(9)}, .accepted = {3, "EngineStarting", "max"}},
     {{0, WIRE_REFUSED, 0, ID(9)}, .refused = {EXIT_CODE_QUOTA, "the queue is full", 30.5}},
     {{0, WIRE_STATE, 0, ID(9)}, .state = {REQUEST_SUSPENDED, 1, "None", 4711}},
-    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {99, LIST(ids), LIST(parts)}},
-    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, {ids, 1}, {NULL, 0}}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {99, LIST(ids), LIST(parts), {NULL, 0}, {NULL, 0}}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, {ids, 1}, {NULL, 0}, LIST(logprob_ids), LIST(logprobs)}},
     {{0, WIRE_DONE, 0, ID(9)}, .done = {DONE_LENGTH, "as many as asked for", 5, 64, 0.1, 3.4, 0.5}},
     {{0, WIRE_LISTING, 0, ID(0)}, .listing = {LIST(rows), true}},
     {{0, WIRE_INFO_REPLY, 0, ID(0)}, .info_reply = {"0.1.0", 86400, 3, 2, "tiny-b", LIST(engines)}},
