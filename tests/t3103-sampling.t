@@ -42,11 +42,18 @@ same "--presence-penalty" --presence-penalty 2 --temperature 0.3
 same "--frequency-penalty" --frequency-penalty -2 --temperature 0.3
 same "--logit-bias" --logit-bias 12:5,33:-100,7:4.5
 all=(--top-k 200 --top-p 0.9 --min-p 0.01 --repetition-penalty 1.2 --presence-penalty 0.5 --frequency-penalty 0.4
-    --logit-bias 12:3,33:-100,7:2.5)
+    --logit-bias "12:3,33:-100,7:2.5")
 same "all of them" "${all[@]}"
 is "$(asked --temperature 0 --max-tokens 5 --logit-bias 17:100)" "17,17,17,17,17" "a bias of 100 is an order"
 is "$(asked --temperature 0 --max-tokens 6 --logit-bias 17:100,18:99 --frequency-penalty 2 | tr , '\n' | sort | uniq -c | xargs)" \
     "3 17 3 18" "until a penalty weighs more"
+
+if command -v mpirun >/dev/null && grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h"; then
+    is "$(mpi 2 k3run --model "$model" "${prompt[@]}" --seed 5 --max-tokens 40 "${all[@]}")" \
+        "$(alone --seed 5 --max-tokens 40 "${all[@]}")" "two ranks sample the same"
+else
+    skip 1 "no MPI"
+fi
 
 # --- log-probabilities
 
