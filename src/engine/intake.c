@@ -184,12 +184,14 @@ static void say_credit(struct intake *in)
     say(in, &m, NULL);
 }
 
-static void say_failed(struct intake *in, const struct k3_id *id, const struct k3_error *why)
+/* tokens: of the answer that the daemon has by now */
+static void say_failed(struct intake *in, const struct k3_id *id, uint64_t tokens, const struct k3_error *why)
 {
     struct message m = message_of(WIRE_DONE, id);
 
     m.done.why = DONE_FAILED;
     m.done.msg = (char *)why->text;
+    m.done.ctok = (uint32_t)tokens;
     say(in, &m, NULL);
 }
 
@@ -295,7 +297,7 @@ static void take_lease(struct intake *in, const struct message_lease *request)
     }
     struct sequence *q = prepare_sequence(&in->o.limits, request, ++in->last_lease, &err);
     if (!q) {
-        say_failed(in, &request->id, &err);
+        say_failed(in, &request->id, request->out.n, &err);
         return;
     }
     hold(in, request, in->last_lease);
@@ -407,8 +409,15 @@ static void pass_on_answer(struct intake *in, const struct report *r)
 
     if (!h) /* dropped meanwhile */
         return;
-    if (say(in, &r->message, NULL) < 0) {
+    int rc = say(in, &r->message, NULL);
+    if (rc < 0 && errno == EAGAIN) {
         drop_all(in);
+    } else if (rc < 0) {
+        /* Not even the wire takes it: this answer fails, the others go on. */
+        struct k3_error why;
+        k3_errorf(&why, "the engine made a message that cannot be sent; its log says more");
+        say_failed(in, &h->id, h->tokens, &why);
+        drop(in, h);
     } else if (r->message.head.type == WIRE_DELTA) {
         h->tokens += r->message.delta.ids.n;
         in->tokens += r->message.delta.ids.n;

@@ -18,9 +18,11 @@
 
 #include "text/vocab.h"
 
-#define PARSER_HEADER_MAX 4096      /* bytes of a tag with its attributes; a longer one is an unknown tag */
-#define PARSER_CALLS_MAX 1024       /* later calls are skipped as unknown tags */
-#define PARSER_VALUE_MAX (1u << 20) /* bytes of an argument held back; a longer one goes out as a string */
+#define PARSER_HEADER_MAX 4096 /* bytes of a tag with its attributes; a longer one is an unknown tag */
+#define PARSER_CALLS_MAX 1024  /* later calls are skipped as unknown tags */
+/* Bytes of an argument held back; a longer one goes out as a string.  JSON may write a byte as six, and then it still
+ * has to pass as one string of a message. */
+#define PARSER_VALUE_MAX (128u << 10)
 
 /* Where the output begins, by what the prompt opened last (chat_start()). */
 enum parser_start {

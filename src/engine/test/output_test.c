@@ -200,6 +200,41 @@ static void an_answer_may_end_before_it_has_begun(void **state)
     }
 }
 
+static void encodes(void *arg, const struct message_delta *d)
+{
+    struct message m = message_of(WIRE_DELTA, NULL);
+    struct message_bytes body;
+    uint8_t header[MESSAGE_HEADER];
+    struct k3_error err = {""};
+    (void)arg;
+    m.delta = *d;
+    if (message_encode(&m, header, &body, &err) < 0)
+        fail_msg("%s", err.text);
+    free(body.data);
+}
+
+/* A value that is no JSON after all goes out as a string, in which each of these bytes is written as six. */
+static void an_argument_that_was_held_back_fits_into_a_message(void **state)
+{
+    enum { LONG = 1 << 18 };
+    char head[] = "x<|close|>think<|sep|><|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|>"
+                  "<|open|>argument key=\"k\" type=\"number\"<|sep|>";
+    struct tokens ids = {0};
+    char *value = malloc(LONG + 1);
+    (void)state;
+    memset(value, 1, LONG);
+    value[LONG] = '\0';
+    encode(head, &ids);
+    encode(value, &ids);
+    encode("<|close|>argument<|sep|>", &ids);
+    struct output *o = output_of(true, NULL, false);
+    for (size_t i = 0; i < ids.n; i++)
+        assert_false(output_token(o, ids.id[i], i + 1 == ids.n, encodes, NULL));
+    output_destroy(o);
+    tokens_free(&ids);
+    free(value);
+}
+
 static void impossible_stop_strings_are_refused(void **state)
 {
     const char *stop = "";
@@ -218,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_raw_prompt_gets_plain_text_without_control_ids),
         cmocka_unit_test(both_stop_ids_end_an_answer_unless_they_are_ignored),
         cmocka_unit_test(an_answer_may_end_before_it_has_begun),
+        cmocka_unit_test(an_argument_that_was_held_back_fits_into_a_message),
         cmocka_unit_test(impossible_stop_strings_are_refused),
     };
     return cmocka_run_group_tests_name("output", tests, load_toy, destroy_toy);
