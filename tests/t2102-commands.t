@@ -12,7 +12,7 @@ for command in k3queue k3info "k3cancel --me"; do
     # shellcheck disable=SC2086 # command and option
     fails 7 "without a daemon ${command% *} says that it is unreachable" $command
 done
-for command in k3submit k3queue k3cancel k3info; do
+for command in k3submit k3attach k3queue k3cancel k3info; do
     like "$($command --help)" "^Usage: $command .*--show-config" "$command --help explains itself"
     like "$($command --usage)" "^Usage: $command .*--version" "$command --usage is shorter"
     like "$($command -V)" "^$command [0-9.]+$" "$command -V says the version"

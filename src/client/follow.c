@@ -26,8 +26,8 @@ struct follow {
     struct loop *loop;
     struct status *status;
     struct loop_timer *deadline; /* what runs out then: `waiting` */
-    enum { FOR_NOTHING, FOR_ACCEPTED, FOR_DAEMON, FOR_CANCELLED, FOR_OK } waiting;
-    const struct message *submit;
+    enum { FOR_NOTHING, FOR_REPLY, FOR_DAEMON, FOR_CANCELLED, FOR_OK } waiting;
+    const struct message *question; /* SUBMIT or ATTACH */
     char id[K3_ID_DIGITS + 1];
     enum request_state state;
     uint32_t place;
@@ -39,12 +39,14 @@ struct follow {
     bool attached;         /* from this token on, and nothing came yet */
     uint64_t attached_at;
     bool finished; /* DONE was written; only OK is missing */
+    bool ended;    /* what else comes is not looked at */
     int code;
 };
 
 static void finish(struct follow *f, int code)
 {
     f->code = code;
+    f->ended = true;
     if (f->loop)
         loop_stop(f->loop);
 }
@@ -64,6 +66,18 @@ static void wait_for(struct follow *f, int what, double seconds)
         loop_timer_unset(f->deadline);
     else
         loop_timer_set(f->deadline, seconds, 0);
+}
+
+/* Somebody else has submitted it. */
+static bool attached_only(const struct follow *f)
+{
+    return f->question->head.type == WIRE_ATTACH;
+}
+
+/* Does this program write the answer from its first token on? */
+static bool writes_all(const struct follow *f)
+{
+    return !attached_only(f) || f->question->attach.off == 0;
 }
 
 static bool talkative(const struct follow *f)
@@ -89,7 +103,7 @@ static void describe(const struct follow *f, char *text, size_t size)
         snprintf(text, size, f->reason[0] ? "%s (%s)" : "%s",
                  f->state == REQUEST_RUNNING ? "reading the prompt" : request_state_name(f->state), f->reason);
     } else {
-        double seconds = clock_monotonic() - f->first;
+        double seconds = f->first > 0 ? clock_monotonic() - f->first : 0;
         double rate = seconds > 0.5 ? (double)(tokens - f->first_tokens) / seconds : 0;
         int n = snprintf(text, size, "%s %s token%s", doing[output_channel(f->output)], status_count(tokens, count),
                          tokens == 1 ? "" : "s");
@@ -103,7 +117,7 @@ static void redraw(void *arg)
     struct follow *f = arg;
     char text[160];
 
-    if (f->waiting == FOR_ACCEPTED || output_on_terminal(f->output))
+    if (f->waiting == FOR_REPLY || output_on_terminal(f->output))
         return;
     describe(f, text, sizeof text);
     status_show(f->status, "%s", f->waiting == FOR_DAEMON ? "k3queued went away, waiting for it" : text);
@@ -111,7 +125,7 @@ static void redraw(void *arg)
 
 static int tell(struct follow *f, enum message_type type)
 {
-    struct message m = message_of(type, &f->submit->head.id);
+    struct message m = message_of(type, &f->question->head.id);
     struct k3_error err;
 
     if (type == WIRE_ATTACH) {
@@ -140,7 +154,10 @@ static void output_failed(struct follow *f, const struct k3_error *err)
         return;
     }
     f->code = 128 + SIGPIPE;
-    cancel(f);
+    if (attached_only(f))
+        finish(f, f->code);
+    else
+        cancel(f);
 }
 
 static void take_reason(struct follow *f, const char *reason)
@@ -152,7 +169,6 @@ static void take_reason(struct follow *f, const char *reason)
 
 static void take_accepted(struct follow *f, const struct message_accepted *m)
 {
-    wait_for(f, FOR_NOTHING, 0);
     f->place = m->place;
     take_reason(f, m->reason);
     if (f->options->parsable) {
@@ -181,7 +197,7 @@ static void take_delta(struct follow *f, const struct message_delta *m)
 
     if (f->code > 128) /* nobody reads it any more */
         return;
-    if (f->first == 0) {
+    if (f->first == 0 && m->off + m->ids.n > f->options->backlog) {
         f->first = clock_monotonic();
         f->first_tokens = m->off + m->ids.n;
     }
@@ -214,7 +230,7 @@ static void print_usage(const struct follow *f, const struct message_done *m)
 /* An empty line alone would leave the user to guess. */
 static void tell_empty(const struct follow *f, const struct message_done *m)
 {
-    if (!f->options->text || output_answered(f->output))
+    if (!f->options->text || !writes_all(f) || output_answered(f->output))
         return;
     fprintf(stderr, "%s: no answer: %s\n", f->options->program,
             m->why == DONE_LENGTH
@@ -243,7 +259,7 @@ static void take_done(struct follow *f, const struct message_done *m)
     int code = exit_code(f, m);
 
     status_clear(f->status);
-    if (code <= 128 && output_end(f->output, &f->submit->head.id, m, &err) < 0) {
+    if (code <= 128 && output_end(f->output, &f->question->head.id, m, &err) < 0) {
         output_failed(f, &err);
         if (errno == EPIPE) /* it has ended by itself */
             finish(f, 128 + SIGPIPE);
@@ -258,7 +274,9 @@ static void take_done(struct follow *f, const struct message_done *m)
     }
     f->code = code;
     f->finished = true;
-    if (tell(f, WIRE_ACK) == 0)
+    if (!writes_all(f))
+        finish(f, code);
+    else if (tell(f, WIRE_ACK) == 0)
         wait_for(f, FOR_OK, ack_sec);
 }
 
@@ -271,7 +289,7 @@ static void take_refused(struct follow *f, const struct message_refused *m)
         return;
     }
     /* Dropped for reading too slowly: go on from where we are.  Twice at the same token would be for ever. */
-    if (m->retry > 0 && f->waiting != FOR_ACCEPTED && !(f->attached && f->attached_at == output_next(f->output))) {
+    if (m->retry > 0 && f->waiting != FOR_REPLY && !(f->attached && f->attached_at == output_next(f->output))) {
         tell(f, WIRE_ATTACH);
         return;
     }
@@ -281,6 +299,8 @@ static void take_refused(struct follow *f, const struct message_refused *m)
 
 static void take(struct follow *f, const struct message *m)
 {
+    if (f->waiting == FOR_REPLY && m->head.type != WIRE_REFUSED)
+        wait_for(f, FOR_NOTHING, 0);
     switch (m->head.type) {
     case WIRE_ACCEPTED:
         take_accepted(f, &m->accepted);
@@ -313,12 +333,12 @@ static void on_message(void *arg, short ready)
     int rc;
 
     (void)ready;
-    for (int i = 0; i < TURN_MESSAGES && (rc = connect_receive(f->c, 0, &m, &err)) != 0; i++) {
+    for (int i = 0; !f->ended && i < TURN_MESSAGES && (rc = connect_receive(f->c, 0, &m, &err)) != 0; i++) {
         if (rc < 0) {
             fail(f, EXIT_CODE_FAILED, err.text);
             return;
         }
-        if (k3_id_equal(&m.head.id, &f->submit->head.id))
+        if (k3_id_equal(&m.head.id, &f->question->head.id))
             take(f, &m);
         message_clear(&m);
     }
@@ -331,7 +351,7 @@ static void on_deadline(void *arg)
     char text[200];
 
     switch (f->waiting) {
-    case FOR_ACCEPTED:
+    case FOR_REPLY:
         connect_unreachable(f->c, &err);
         fail(f, EXIT_CODE_UNREACHABLE, err.text);
         break;
@@ -348,15 +368,15 @@ static void on_deadline(void *arg)
     }
 }
 
-static void submit(void *arg)
+static void ask(void *arg)
 {
     struct follow *f = arg;
     struct k3_error err;
 
-    if (connect_send(f->c, f->submit, &err) < 0)
+    if (connect_send(f->c, f->question, &err) < 0)
         fail(f, EXIT_CODE_FAILED, err.text);
     else
-        wait_for(f, FOR_ACCEPTED, connect_timeout(f->c));
+        wait_for(f, FOR_REPLY, connect_timeout(f->c));
 }
 
 static void on_change(void *arg, short ready)
@@ -372,8 +392,8 @@ static void on_change(void *arg, short ready)
     }
     if (change & CONNECT_CAME && f->away) {
         f->away = false;
-        if (f->waiting == FOR_ACCEPTED) {
-            submit(f); /* the same id: the same request, whether it arrived or not */
+        if (f->waiting == FOR_REPLY) {
+            ask(f); /* the same id: the same request, whether it arrived or not */
         } else if (f->waiting == FOR_DAEMON) {
             wait_for(f, FOR_NOTHING, 0);
             tell(f, WIRE_ATTACH);
@@ -389,12 +409,17 @@ static void on_interrupt(void *arg, int signo)
     char text[160];
 
     (void)signo;
-    if (f->waiting == FOR_ACCEPTED || f->waiting == FOR_CANCELLED || f->finished) {
+    if (f->waiting == FOR_REPLY || f->waiting == FOR_CANCELLED || f->finished) {
         status_clear(f->status);
         finish(f, 128 + SIGINT);
         return;
     }
     status_clear(f->status);
+    if (attached_only(f)) {
+        snprintf(text, sizeof text, "left; request %s goes on, and k3cancel ends it", f->id);
+        fail(f, 128 + SIGINT, text);
+        return;
+    }
     if (f->interrupted > 0 && now - f->interrupted <= twice_sec) {
         cancel(f);
         return;
@@ -411,7 +436,7 @@ static void on_end_signal(void *arg, int signo)
     char text[160];
 
     snprintf(text, sizeof text, "left by signal %d; request %s goes on, and k3cancel ends it", signo, f->id);
-    if (f->waiting == FOR_ACCEPTED || f->finished)
+    if (f->waiting == FOR_REPLY || f->finished)
         finish(f, 128 + signo);
     else
         fail(f, 128 + signo, text);
@@ -431,17 +456,17 @@ static int prepare(struct follow *f, struct k3_error *err)
     f->deadline = loop_add_timer(f->loop, on_deadline, f);
     if (status_live(f->status))
         loop_timer_set(loop_add_timer(f->loop, redraw, f), redraw_sec, redraw_sec);
-    loop_defer(f->loop, submit, f);
+    loop_defer(f->loop, ask, f);
     return 0;
 }
 
-int follow_request(struct connection *c, const struct message *submit, struct output *output,
+int follow_request(struct connection *c, const struct message *question, struct output *output,
                    const struct follow_options *options)
 {
-    struct follow f = {.options = options, .c = c, .output = output, .submit = submit, .code = EXIT_CODE_FAILED};
+    struct follow f = {.options = options, .c = c, .output = output, .question = question, .code = EXIT_CODE_FAILED};
     struct k3_error err;
 
-    k3_id_format(&submit->head.id, f.id);
+    k3_id_format(&question->head.id, f.id);
     f.status = status_create();
     signal(SIGPIPE, SIG_IGN); /* a write says it too */
     if (prepare(&f, &err) < 0 || loop_run(f.loop, &err) < 0)

@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     if (first == argc)
         code = cancel_all(c, &a);
     for (int i = first; i < argc && code != EXIT_CODE_UNREACHABLE; i++) {
-        int this = list_find(c, argv[i], &id, &err);
+        int this = list_find(c, argv[i], &id, NULL, &err);
         if (this != EXIT_CODE_OK)
             options_fail(&program, this, err.text);
         else

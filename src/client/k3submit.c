@@ -1,11 +1,9 @@
 /* k3submit - put a question in the queue and print the answer */
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/connect.h"
 #include "client/follow.h"
@@ -74,14 +72,6 @@ static const struct option_program program = {
     .rows = rows,
     .count = sizeof rows / sizeof *rows,
 };
-
-/* A descriptor that came closed would be handed to the next socket, and the answer written into it. */
-static void hold_standard_descriptors(void)
-{
-    while (fcntl(STDERR_FILENO, F_GETFD) < 0 || fcntl(STDOUT_FILENO, F_GETFD) < 0 || fcntl(STDIN_FILENO, F_GETFD) < 0)
-        if (open("/dev/null", O_RDONLY) < 0)
-            return;
-}
 
 static int usage_error(const char *sentence)
 {
@@ -158,7 +148,7 @@ static int leave_in_queue(struct connection *c, const struct message *submit, co
     return options_fail(&program, EXIT_CODE_FAILED, err.text);
 }
 
-static int submit(struct message *m, const struct arguments *a, const struct settings *s)
+static int submit(struct message *m, const struct arguments *a, enum output_form form, const struct settings *s)
 {
     struct k3_error err;
     struct connection *c = connect_open(s, &err);
@@ -170,13 +160,13 @@ static int submit(struct message *m, const struct arguments *a, const struct set
     if (a->no_wait) {
         code = leave_in_queue(c, m, a);
     } else {
-        bool tokens = a->output && strcmp(a->output, "tokens") == 0;
-        struct output *output = output_create(a->json  ? OUTPUT_JSON
-                                              : tokens ? OUTPUT_TOKENS
-                                                       : OUTPUT_TEXT,
-                                              a->show_reasoning);
+        struct output *output = output_create(form, a->show_reasoning);
         const char *effort = a->prompt_tokens ? NULL : a->no_thinking ? "none" : s->k3submit.reasoning_effort;
-        struct follow_options options = {program.name, effort, a->parsable, !a->json && !tokens, a->verbose};
+        struct follow_options options = {.program = program.name,
+                                         .effort = effort,
+                                         .parsable = a->parsable,
+                                         .text = form == OUTPUT_TEXT,
+                                         .verbose = a->verbose};
         code = follow_request(c, m, output, &options);
         output_destroy(output);
     }
@@ -190,14 +180,14 @@ int main(int argc, char **argv)
     struct settings settings;
     struct message m;
     struct k3_error err;
+    enum output_form form;
     int code;
 
-    hold_standard_descriptors();
     int first = options_parse(&program, argc, argv, &a, &settings, &code);
     if (first < 0)
         return code;
-    if (a.output && strcmp(a.output, "text") != 0 && strcmp(a.output, "tokens") != 0)
-        code = usage_error("--output: text or tokens");
+    if (output_form_of(a.output, a.json, &form, &err) < 0)
+        code = usage_error(err.text);
     else if (a.prompt_tokens && (first < argc || a.files.n > 0 || a.system))
         code = usage_error("--prompt-tokens is the whole prompt: no text, -f or --system beside it");
     else if (a.logprobs.n > 0 && !a.json)
@@ -205,7 +195,7 @@ int main(int argc, char **argv)
     else {
         code = build_submit(&m, &a, &settings, argv + first, (size_t)(argc - first), &err) < 0
                    ? options_fail(&program, EXIT_CODE_USAGE, err.text)
-                   : submit(&m, &a, &settings);
+                   : submit(&m, &a, form, &settings);
         free_submit(&m);
     }
     settings_clear(&settings);

@@ -57,12 +57,13 @@ void list_clear(struct list *l)
     *l = (struct list){0};
 }
 
-enum exit_code list_find(struct connection *c, const char *digits, struct k3_id *id, struct k3_error *err)
+enum exit_code list_find(struct connection *c, const char *digits, struct k3_id *id, uint64_t *tokens,
+                         struct k3_error *err)
 {
     struct list l = {0};
     enum exit_code code = EXIT_CODE_OK;
 
-    if (k3_id_parse(id, digits) == 0)
+    if (!tokens && k3_id_parse(id, digits) == 0)
         return EXIT_CODE_OK;
     if (!k3_id_is_prefix(digits)) {
         k3_errorf(err, "%s: not an id: up to %d digits of 0-9 and a-f", digits, K3_ID_DIGITS);
@@ -71,6 +72,8 @@ enum exit_code list_find(struct connection *c, const char *digits, struct k3_id 
     code = list_fetch(c, false, digits, &l, err);
     if (code == EXIT_CODE_OK && l.n == 1) {
         *id = l.v[0].id;
+        if (tokens)
+            *tokens = l.v[0].ctok;
     } else if (code == EXIT_CODE_OK) {
         k3_errorf(err, l.n ? "%s: %zu requests begin with this, so give more digits" : "%s: no such request", digits,
                   l.n);

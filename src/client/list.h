@@ -23,8 +23,10 @@ struct list {
 enum exit_code list_fetch(struct connection *c, bool me, const char *digits, struct list *l, struct k3_error *err);
 void list_clear(struct list *l);
 
-/* The one request whose id begins with these digits; a sentence when there is none, or several. */
-enum exit_code list_find(struct connection *c, const char *digits, struct k3_id *id, struct k3_error *err);
+/* The one request whose id begins with these digits; a sentence when there is none, or several.  tokens: NULL, or those
+ * that its answer has. */
+enum exit_code list_find(struct connection *c, const char *digits, struct k3_id *id, uint64_t *tokens,
+                         struct k3_error *err);
 
 /* Fewest digits, LIST_SHORT at least, that tell all rows apart. */
 int list_digits(const struct list *l);

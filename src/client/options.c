@@ -4,11 +4,13 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/alloc.h"
 #include "wire/message.h"
@@ -232,6 +234,14 @@ static bool wants_config(const struct grammar *g, int argc, char **argv)
     return false;
 }
 
+/* A descriptor that came closed would be handed to the next socket, and the answer written into it. */
+static void hold_standard_descriptors(void)
+{
+    while (fcntl(STDERR_FILENO, F_GETFD) < 0 || fcntl(STDOUT_FILENO, F_GETFD) < 0 || fcntl(STDIN_FILENO, F_GETFD) < 0)
+        if (open("/dev/null", O_RDONLY) < 0)
+            return;
+}
+
 int options_parse(const struct option_program *p, int argc, char **argv, void *values, struct settings *settings,
                   int *code)
 {
@@ -239,6 +249,7 @@ int options_parse(const struct option_program *p, int argc, char **argv, void *v
     struct k3_error err;
     int operand = -1;
 
+    hold_standard_descriptors();
     if (walk(p, &g, argc, argv, values, NULL, code))
         goto out;
     if (settings_load(settings, NULL, &err) < 0) {

@@ -32,6 +32,7 @@ struct output {
     bool reasoning; /* stderr's last text is reasoning, without its newline */
     enum delta_channel channel;
     uint64_t next;
+    bool inside;                 /* next may lie inside a delta */
     struct buf content, thought; /* kept for the JSON form only */
     struct call *calls;
     size_t call_count;
@@ -40,6 +41,16 @@ struct output {
     struct logprob *logprobs; /* the same: for each token its own and the `likeliest` ones' */
     size_t logprob_count, logprob_room, likeliest;
 };
+
+int output_form_of(const char *name, bool json, enum output_form *form, struct k3_error *err)
+{
+    bool tokens = name && strcmp(name, "tokens") == 0;
+
+    if (name && !tokens && strcmp(name, "text") != 0)
+        return k3_errorf(err, "--output: text or tokens");
+    *form = json ? OUTPUT_JSON : tokens ? OUTPUT_TOKENS : OUTPUT_TEXT;
+    return 0;
+}
 
 struct output *output_create(enum output_form form, bool show_reasoning)
 {
@@ -70,6 +81,12 @@ void output_destroy(struct output *o)
     free(o->logprobs);
     free(o);
     errno = saved;
+}
+
+void output_from(struct output *o, uint64_t token)
+{
+    o->next = token;
+    o->inside = true;
 }
 
 uint64_t output_next(const struct output *o)
@@ -251,6 +268,9 @@ static int take_part(struct output *o, const struct message_part *p, struct k3_e
 
 int output_delta(struct output *o, const struct message_delta *d, struct k3_error *err)
 {
+    if (o->inside && d->off < o->next && o->next - d->off < d->ids.n)
+        o->next = d->off;
+    o->inside = false;
     if (d->off != o->next) /* deltas are never cut, so one that begins earlier brings nothing new */
         return d->off < o->next;
     o->next += d->ids.n;

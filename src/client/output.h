@@ -15,8 +15,14 @@ enum output_form { OUTPUT_TEXT, OUTPUT_TOKENS, OUTPUT_JSON };
 
 struct output;
 
+/* What --output NAME and --json ask for; name NULL: not given.  -1: there is no such form. */
+int output_form_of(const char *name, bool json, enum output_form *form, struct k3_error *err);
+
 struct output *output_create(enum output_form form, bool show_reasoning);
 void output_destroy(struct output *o); /* accepts NULL */
+
+/* The answer is wanted from this token on.  The first delta may begin before it: deltas are never cut. */
+void output_from(struct output *o, uint64_t token);
 
 /* Take a delta and write what it brings.  1: taken; 0: there are tokens missing before it (ask again from
  * output_next()); -1: writing failed (errno EPIPE: the reader is gone).  What is there already is passed over. */

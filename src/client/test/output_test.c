@@ -170,6 +170,26 @@ static void tool_calls_are_put_together(void **state)
     assert_non_null(strstr(out[0], "\"finish_reason\":\"tool_calls\""));
 }
 
+/* Who asks for token 1 gets the delta that it came in, and what follows. */
+static void it_may_begin_inside_a_delta(void **state)
+{
+    struct k3_error err;
+    struct message_part parts[] = {PART(CHANNEL_RESPONSE, "ab"), PART(CHANNEL_RESPONSE, "c")};
+    struct message_delta first = delta(0, 2, parts, 1), second = delta(2, 1, parts + 1, 1);
+    struct output *o = output_create(OUTPUT_TEXT, false);
+    struct capture c = begin();
+    char out[2][2000];
+
+    (void)state;
+    output_from(o, 1);
+    int rc = output_delta(o, &first, &err), again = output_delta(o, &first, &err),
+        next = output_delta(o, &second, &err);
+    end(&c, out);
+    assert_int_equal(rc + again + next, 3);
+    assert_string_equal(out[0], "abc");
+    output_destroy(o);
+}
+
 static void a_reader_that_is_gone_is_told(void **state)
 {
     struct k3_error err;
@@ -195,9 +215,10 @@ static void a_reader_that_is_gone_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_the_answer_alone),    cmocka_unit_test(tokens_are_one_line_of_ids),
-        cmocka_unit_test(json_holds_everything),       cmocka_unit_test(json_has_the_log_probabilities_of_each_token),
-        cmocka_unit_test(tool_calls_are_put_together), cmocka_unit_test(a_reader_that_is_gone_is_told),
+        cmocka_unit_test(text_is_the_answer_alone),      cmocka_unit_test(tokens_are_one_line_of_ids),
+        cmocka_unit_test(json_holds_everything),         cmocka_unit_test(json_has_the_log_probabilities_of_each_token),
+        cmocka_unit_test(tool_calls_are_put_together),   cmocka_unit_test(it_may_begin_inside_a_delta),
+        cmocka_unit_test(a_reader_that_is_gone_is_told),
     };
     return cmocka_run_group_tests_name("output", tests, NULL, NULL);
 }
