@@ -64,3 +64,15 @@ void *k3_try_alloc(size_t count, size_t bytes)
 {
     return calloc(count ? count : 1, bytes ? bytes : 1);
 }
+
+static _Thread_local bool forbidden;
+
+void alloc_forbid(bool forbid)
+{
+    forbidden = forbid;
+}
+
+bool alloc_forbidden(void)
+{
+    return forbidden;
+}

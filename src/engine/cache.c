@@ -2,14 +2,16 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "common/alloc.h"
 
 /* What a slot has been promised, and the pages it has got so far. */
 struct holding {
-    int32_t *page; /* [reserved]; NULL while the slot is free */
+    int32_t *page; /* [pages of the cache]: room for whatever a sequence may get */
     int32_t reserved, count;
+    bool taken;
 };
 
 struct cache {
@@ -37,6 +39,8 @@ struct cache *cache_create(const struct cache_limits *l)
 
     c->limit = *l;
     c->slot = k3_calloc((size_t)l->slots, sizeof *c->slot);
+    for (int32_t i = 0; i < l->slots; i++)
+        c->slot[i].page = k3_calloc((size_t)l->pages, sizeof *c->slot[i].page);
     c->free_slot = full_stack(l->slots);
     c->free_slots = l->slots;
     c->free_page = full_stack(l->pages);
@@ -82,9 +86,8 @@ int32_t cache_reserve(struct cache *c, int64_t tokens)
         return -1;
     int32_t slot = c->free_slot[--c->free_slots];
     struct holding *h = &c->slot[slot];
-    h->page = k3_calloc((size_t)pages + 1, sizeof *h->page);
+    h->taken = true;
     h->reserved = (int32_t)pages;
-    h->count = 0;
     c->promised += h->reserved;
     return slot;
 }
@@ -112,12 +115,12 @@ void cache_release(struct cache *c, int32_t slot)
 {
     struct holding *h = &c->slot[slot];
 
-    assert(h->page);
+    assert(h->taken);
     c->promised -= h->reserved - h->count;
     while (h->count > 0)
         c->free_page[c->free_pages++] = h->page[--h->count];
-    free(h->page);
-    *h = (struct holding){0};
+    h->reserved = 0;
+    h->taken = false;
     c->free_slot[c->free_slots++] = slot;
 }
 

@@ -13,11 +13,15 @@
 /* What one token brings: the end of one text or of a call's arguments, and the beginning of another call at most. */
 enum { PARTS = 4 };
 
+/* Room that is there from the start: several times what a token brings and a stop string held back. */
+enum { ROOM = 4096 };
+
 struct output {
     const struct vocab *vocab;
     bool ignore_stop_ids;
     struct parser *parser; /* NULL: plain text, through ... */
-    struct detok detok;    /* ... this */
+    struct detok detok;    /* ... this, into ... */
+    struct buf plain;      /* ... this */
 
     struct stop *stop;
     struct buf response; /* of the response: what may yet be the beginning of a stop string */
@@ -30,6 +34,8 @@ struct output {
     struct message_part part[PARTS];
     size_t parts;
     struct buf text; /* of all parts, one behind the other */
+    struct buf tool; /* the name that belongs to ... */
+    size_t named;    /* ... the part before this; 0: no call begins */
 };
 
 struct output *output_create(const struct output_options *o, struct k3_error *err)
@@ -49,6 +55,10 @@ struct output *output_create(const struct output_options *o, struct k3_error *er
     out->ignore_stop_ids = o->ignore_stop_ids;
     if (o->chat)
         out->parser = parser_create(o->vocab, o->start);
+    buf_room(&out->plain, ROOM);
+    buf_room(&out->response, ROOM);
+    buf_room(&out->text, ROOM);
+    buf_room(&out->tool, ROOM);
     return out;
 }
 
@@ -61,7 +71,9 @@ void output_destroy(struct output *o)
     parser_destroy(o->parser);
     stop_destroy(o->stop);
     buf_free(&o->response);
+    buf_free(&o->plain);
     buf_free(&o->text);
+    buf_free(&o->tool);
     free(o);
     errno = saved;
 }
@@ -85,7 +97,10 @@ static void put(struct output *o, enum delta_channel channel, int call, const ch
 static void begin_call(struct output *o, int call, const char *tool, size_t len)
 {
     put(o, CHANNEL_TOOL, call, NULL, 0);
-    o->part[o->parts - 1].tn = k3_strndup(tool, len);
+    o->named = o->parts;
+    o->tool.n = 0;
+    buf_add(&o->tool, tool, len);
+    buf_addc(&o->tool, '\0');
 }
 
 static void send_delta(struct output *o, uint32_t token, output_emit *emit, void *arg)
@@ -95,11 +110,11 @@ static void send_delta(struct output *o, uint32_t token, output_emit *emit, void
 
     for (size_t i = 0; i < o->parts; at += o->part[i++].txt.len)
         o->part[i].txt.data = o->part[i].txt.len > 0 ? o->text.s + at : NULL;
+    if (o->named > 0)
+        o->part[o->named - 1].tn = o->tool.s;
     if (emit)
         emit(arg, &d);
-    for (size_t i = 0; i < o->parts; i++)
-        free(o->part[i].tn);
-    o->parts = 0;
+    o->parts = o->named = 0;
     o->text.n = 0;
 }
 
@@ -159,15 +174,14 @@ static void on_event(void *arg, const struct parser_event *e)
 
 static void take_plain(struct output *o, int32_t token)
 {
-    struct buf text = {0};
     size_t len;
     const char *bytes = vocab_bytes(o->vocab, token, &len);
 
     if (!bytes) /* control ids have no text */
         return;
-    detok_feed(&o->detok, bytes, len, &text);
-    take_response(o, text.s, text.n);
-    buf_free(&text);
+    o->plain.n = 0;
+    detok_feed(&o->detok, bytes, len, &o->plain);
+    take_response(o, o->plain.s, o->plain.n);
 }
 
 /* --- tokens
@@ -181,14 +195,12 @@ static bool is_stop_id(const struct output *o, int32_t token)
 /* What was held back has nothing to wait for any more. */
 static void finish(struct output *o)
 {
-    struct buf text = {0};
-
     if (o->parser) {
         parser_finish(o->parser, on_event, o);
     } else {
-        detok_flush(&o->detok, &text);
-        take_response(o, text.s, text.n);
-        buf_free(&text);
+        o->plain.n = 0;
+        detok_flush(&o->detok, &o->plain);
+        take_response(o, o->plain.s, o->plain.n);
     }
     release(o, o->response.n);
 }

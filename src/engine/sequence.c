@@ -37,7 +37,7 @@ struct sequence {
     int32_t prompt, count, most;     /* tokens of the prompt, known, possible */
     int32_t position;                /* tokens that have run */
     enum sequence_end end;
-    char *sentence;
+    struct k3_error why; /* no text: nothing to say */
 };
 
 static void move(struct sequence *q, enum event event)
@@ -103,7 +103,6 @@ void sequence_destroy(struct sequence *q)
     free((void *)q->sampling.bias);
     free((void *)q->sampling.bias_value);
     free(q->token);
-    free(q->sentence);
     free(q);
     errno = saved;
 }
@@ -185,7 +184,8 @@ void sequence_finish(struct sequence *q, enum sequence_end end, const char *sent
         return;
     move(q, EV_ENDED);
     q->end = end;
-    q->sentence = sentence ? k3_strdup(sentence) : NULL;
+    if (sentence)
+        k3_errorf(&q->why, "%s", sentence);
 }
 
 enum sequence_end sequence_end(const struct sequence *q)
@@ -196,7 +196,7 @@ enum sequence_end sequence_end(const struct sequence *q)
 
 const char *sequence_sentence(const struct sequence *q)
 {
-    return q->sentence;
+    return q->why.text[0] ? q->why.text : NULL;
 }
 
 /* Seconds from entering one state to entering another, the end standing for a state that was never entered. */

@@ -301,7 +301,8 @@ static void name_model(struct engine *e)
 
 static int open_intake(struct engine *e, struct k3_error *err)
 {
-    if (!(e->step.orders = mailbox_create(err)) || !(e->step.reports = mailbox_create(err)))
+    if (!(e->step.orders = mailbox_create(err)) || !(e->step.reports = mailbox_create(err)) ||
+        !(e->step.deltas = report_pool_create(STEP_DELTAS * e->limits.slots, err)))
         return -1;
     e->zmq = zmq_ctx_new();
     name_model(e);
@@ -368,6 +369,7 @@ static void close_intake(struct engine *e)
         zmq_ctx_term(e->zmq);
     mailbox_destroy(e->step.orders, order_free);
     mailbox_destroy(e->step.reports, report_free);
+    report_pool_destroy(e->step.deltas);
 }
 
 static void close_model(struct engine *e)

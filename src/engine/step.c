@@ -27,14 +27,6 @@ void order_free(struct mail *m)
     free(o);
 }
 
-void report_free(struct mail *m)
-{
-    struct report *r = (struct report *)m;
-
-    message_clear(&r->message);
-    free(r);
-}
-
 /* --- the watchdog ------------------------------------------------------------------------------------------------- */
 
 static void stalled(int signo)
@@ -112,14 +104,20 @@ struct lead {
     int stop;
 };
 
+/* Takes r. */
+static void post(struct lead *l, const struct sequence *q, struct report *r)
+{
+    r->message.head.id = *sequence_id(q);
+    r->lease = sequence_lease(q);
+    mailbox_post(l->st->reports, &r->mail);
+}
+
 static void report(struct lead *l, const struct sequence *q, const struct message *m)
 {
     struct report *r = k3_zalloc(sizeof *r);
 
     r->message = *m;
-    r->message.head.id = *sequence_id(q);
-    r->lease = sequence_lease(q);
-    mailbox_post(l->st->reports, &r->mail);
+    post(l, q, r);
 }
 
 struct emitter {
@@ -129,37 +127,20 @@ struct emitter {
     int32_t logprobs;                              /* 0: none were asked for */
 };
 
-static void add_logprobs(const struct emitter *e, struct message_delta *d)
-{
-    size_t n = (size_t)e->logprobs;
-
-    d->lpi = (struct message_u32s){k3_calloc(n, sizeof *d->lpi.v), n};
-    d->lpv = (struct message_f32s){k3_calloc(n, sizeof *d->lpv.v), n};
-    for (size_t i = 0; i < n; i++) {
-        d->lpi.v[i] = (uint32_t)e->logprob[i].id;
-        d->lpv.v[i] = e->logprob[i].value;
-    }
-}
-
 static void report_delta(void *arg, const struct message_delta *delta)
 {
     struct emitter *e = arg;
-    struct message m = message_of(WIRE_DELTA, NULL);
+    struct message_delta whole = *delta;
+    uint32_t id[1 + SAMPLING_LOGPROBS];
+    float value[1 + SAMPLING_LOGPROBS];
 
-    m.delta = *delta;
-    m.delta.ids.v = k3_calloc(delta->ids.n, sizeof *delta->ids.v);
-    memcpy(m.delta.ids.v, delta->ids.v, delta->ids.n * sizeof *delta->ids.v);
-    m.delta.parts.v = k3_calloc(delta->parts.n, sizeof *delta->parts.v);
-    for (size_t i = 0; i < delta->parts.n; i++) {
-        const struct message_part *from = &delta->parts.v[i];
-        struct message_part *p = &m.delta.parts.v[i];
-        *p = *from;
-        p->txt.data = from->txt.len > 0 ? k3_strndup(from->txt.data, from->txt.len) : NULL;
-        p->tn = from->tn ? k3_strdup(from->tn) : NULL;
+    for (int32_t i = 0; i < e->logprobs; i++) {
+        id[i] = (uint32_t)e->logprob[i].id;
+        value[i] = e->logprob[i].value;
     }
-    if (e->logprobs > 0)
-        add_logprobs(e, &m.delta);
-    report(e->lead, e->sequence, &m);
+    whole.lpi = (struct message_u32s){id, (size_t)e->logprobs};
+    whole.lpv = (struct message_f32s){value, (size_t)e->logprobs};
+    post(e->lead, e->sequence, report_of_delta(e->lead->st->deltas, &whole));
 }
 
 static void report_end(struct lead *l, struct sequence *q)
@@ -277,15 +258,22 @@ static int step(struct lead *l, struct k3_error *err)
     scheduler_plan(l->scheduler, l->st->plan);
     if (tell(l, err) < 0)
         return -1;
-    if (l->sent == PLAN_IDLE) {
-        wait_for_orders(l);
+    if (l->sent == PLAN_IDLE)
         return 0;
-    }
     if (run(l->st, &logits, &fs, err) < 0)
         return -1;
     scheduler_ran(l->scheduler);
     sample(l, logits, fs.outputs);
     return 0;
+}
+
+/* Nothing is allocated between two tokens. */
+static int step_without_alloc(struct lead *l, struct k3_error *err)
+{
+    alloc_forbid(true);
+    int rc = step(l, err);
+    alloc_forbid(false);
+    return rc;
 }
 
 int step_lead(struct step *st, struct k3_error *err)
@@ -299,8 +287,11 @@ int step_lead(struct step *st, struct k3_error *err)
     int rc = 0;
 
     watch();
-    for (take_orders(&l); rc == 0 && !l.stop; take_orders(&l))
-        rc = step(&l, err);
+    for (take_orders(&l); rc == 0 && !l.stop; take_orders(&l)) {
+        rc = step_without_alloc(&l, err);
+        if (rc == 0 && l.sent == PLAN_IDLE)
+            wait_for_orders(&l);
+    }
     if (rc == 0) {
         plan_begin(st->plan, PLAN_STOP);
         rc = tell(&l, err);

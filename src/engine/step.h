@@ -13,11 +13,15 @@
 #include "engine/cache.h"
 #include "engine/mailbox.h"
 #include "engine/plan.h"
+#include "engine/report.h"
 #include "engine/sequence.h"
 #include "model/forward.h"
-#include "wire/message.h"
 
-enum { STEP_TICK_S = 2, STEP_STALL_S = 30 };
+enum {
+    STEP_TICK_S = 2,
+    STEP_STALL_S = 30,
+    STEP_DELTAS = 64 /* tokens of a slot that may be on their way to the loop thread */
+};
 
 /* To the leader. */
 enum order_kind {
@@ -37,14 +41,6 @@ struct order {
 struct order *order_create(enum order_kind kind);
 void order_free(struct mail *m);
 
-/* From the leader: what to tell the daemon. */
-struct report {
-    struct mail mail;
-    struct message message; /* DELTA, DONE or RETURNED; ENGINE_LOAD, ENGINE_READY; owned */
-    uint64_t lease;         /* of the first three */
-};
-void report_free(struct mail *m);
-
 struct step {
     struct comm *comm;
     struct forward *forward;
@@ -52,6 +48,7 @@ struct step {
     int32_t vocab, slots, chunk;
     struct cache *cache; /* rank 0 only, as are the mailboxes */
     struct mailbox *orders, *reports;
+    struct report_pool *deltas; /* STEP_DELTAS a slot */
 };
 
 /* Until the leader says stop.  -1: the step is lost, the caller ends this rank. */

@@ -38,8 +38,9 @@ struct parser {
     bool stopped;
     int begun, complete; /* calls */
 
-    enum header header; /* a marker came; its tag is being collected */
-    struct buf tag;     /* at most PARSER_HEADER_MAX bytes, and one more of a longer tag */
+    enum header header;    /* a marker came; its tag is being collected */
+    struct buf name, type; /* scratch: attributes of a tag */
+    struct buf tag;        /* at most PARSER_HEADER_MAX bytes, and one more of a longer tag */
 
     struct buf skipped; /* name of the unknown tag that is being skipped */
     int skipping;       /* how many of that name stand open; 0: none is skipped */
@@ -74,6 +75,10 @@ struct parser *parser_create(const struct vocab *v, enum parser_start start)
 
     p->v = v;
     p->place = first[start];
+    /* What grows with a token or a tag has its room from the start; only a held value still has to grow. */
+    struct buf *const bounded[] = {&p->tag, &p->skipped, &p->name, &p->type, &p->text, &p->out};
+    for (size_t i = 0; i < sizeof bounded / sizeof *bounded; i++)
+        buf_room(bounded[i], PARSER_HEADER_MAX + 1);
     return p;
 }
 
@@ -81,6 +86,8 @@ void parser_destroy(struct parser *p)
 {
     if (!p)
         return;
+    buf_free(&p->name);
+    buf_free(&p->type);
     buf_free(&p->tag);
     buf_free(&p->skipped);
     buf_free(&p->value);
@@ -223,24 +230,24 @@ static void skip_tag(struct parser *p, struct span name)
 /* What an opened block needs beyond its place; false makes it an unknown tag. */
 static bool enter(struct parser *p, enum place place, struct span attributes)
 {
-    struct buf value = {0}, type = {0};
+    struct buf *name = &p->name;
     bool known = true;
 
     switch (place) {
     case IN_CALL:
-        known = p->begun < PARSER_CALLS_MAX && get_attribute(attributes, "tool", &value);
+        known = p->begun < PARSER_CALLS_MAX && get_attribute(attributes, "tool", name);
         if (known) {
             p->begun++;
             p->arguments = NOTHING;
-            emit(p, PARSER_CALL, (struct span){value.s, value.n});
+            emit(p, PARSER_CALL, (struct span){name->s, name->n});
         }
         break;
     case IN_ARGUMENT:
-        known = p->place == IN_CALL && p->arguments != BLOCK && get_attribute(attributes, "key", &value);
+        known = p->place == IN_CALL && p->arguments != BLOCK && get_attribute(attributes, "key", name);
         if (known) {
-            bool typed = get_attribute(attributes, "type", &type);
-            begin_argument(p, (struct span){value.s, value.n},
-                           !typed || span_is((struct span){type.s, type.n}, "string", 6));
+            bool typed = get_attribute(attributes, "type", &p->type);
+            begin_argument(p, (struct span){name->s, name->n},
+                           !typed || span_is((struct span){p->type.s, p->type.n}, "string", 6));
         }
         break;
     case IN_JSON:
@@ -249,8 +256,6 @@ static bool enter(struct parser *p, enum place place, struct span attributes)
     default:
         break;
     }
-    buf_free(&value);
-    buf_free(&type);
     return known;
 }
 
