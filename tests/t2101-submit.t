@@ -105,6 +105,7 @@ submit() {
 }
 waiting() { [[ $(k3queue -h --me) ]]; }
 submit
+is "$(tr '\0' ' ' <"/proc/$submitted/cmdline" | sed 's/ *$//')" k3submit "what it was asked does not show in ps"
 kill -INT $submitted
 wait_for 5 test -s "$tmp/err"
 is "$(cat "$tmp/err")" "k3submit: request $id: place 1 (NoEngine); Ctrl-C again within a second cancels it" "the first Ctrl-C shows id and state"

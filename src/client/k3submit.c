@@ -10,6 +10,7 @@
 #include "client/options.h"
 #include "client/output.h"
 #include "client/prompt.h"
+#include "common/argv.h"
 
 struct arguments {
     struct option_texts files, stops;
@@ -183,9 +184,10 @@ int main(int argc, char **argv)
     enum output_form form;
     int code;
 
+    argv = argv_hide(argc, argv); /* the prompt may stand there */
     int first = options_parse(&program, argc, argv, &a, &settings, &code);
     if (first < 0)
-        return code;
+        goto out;
     if (output_form_of(a.output, a.json, &form, &err) < 0)
         code = usage_error(err.text);
     else if (a.prompt_tokens && (first < argc || a.files.n > 0 || a.system))
@@ -199,5 +201,7 @@ int main(int argc, char **argv)
         free_submit(&m);
     }
     settings_clear(&settings);
+out:
+    free(argv);
     return code;
 }

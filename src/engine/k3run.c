@@ -17,6 +17,7 @@
 
 #include "comm/comm.h"
 #include "common/alloc.h"
+#include "common/argv.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -860,6 +861,7 @@ int main(int argc, char **argv)
     };
     struct k3_error err = {""};
 
+    argv = argv_hide(argc, argv); /* the prompt may stand there */
     int code = parse_options(argc, argv, &o);
     if (code < 0) {
         k3_log_init("k3run", o.verbose ? LOG_INFO : LOG_WARNING);
@@ -877,5 +879,6 @@ int main(int argc, char **argv)
     free((void *)o.sampling.bias);
     free((void *)o.sampling.bias_value);
     free(o.text);
+    free(argv);
     return code;
 }
