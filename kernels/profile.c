@@ -25,6 +25,7 @@ struct kern_profile {
     struct kern_backend timed;
     const struct kern_backend *inner;
     struct kern_profile_row row[OPERATIONS];
+    double seconds;  /* of all, counting included */
     uint8_t *chosen; /* [chosen_room]: an expert was chosen by a row of this call */
     int32_t chosen_room;
 };
@@ -179,6 +180,7 @@ static struct kern_profile *profile_of(const struct k3_stream *s)
         struct cost cost = cost_##op(p, a);                                                                            \
         row->bytes += cost.bytes;                                                                                      \
         row->flops += cost.flops;                                                                                      \
+        p->seconds += now() - start;                                                                                   \
         return rc;                                                                                                     \
     }
 KERN_OPERATIONS(X)
@@ -227,10 +229,16 @@ void kern_profile_reset(struct kern_profile *p)
 {
     for (int i = 0; i < OPERATIONS; i++)
         p->row[i] = (struct kern_profile_row){.name = names[i]};
+    p->seconds = 0;
 }
 
 const struct kern_profile_row *kern_profile_rows(const struct kern_profile *p, int *count)
 {
     *count = OPERATIONS;
     return p->row;
+}
+
+double kern_profile_seconds(const struct kern_profile *p)
+{
+    return p->seconds;
 }

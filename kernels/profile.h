@@ -34,5 +34,7 @@ void kern_profile_stop(struct kern_profile *p, struct k3_stream *s);
 void kern_profile_reset(struct kern_profile *p);
 /* One row an operation, in the order of kernels.h. */
 const struct kern_profile_row *kern_profile_rows(const struct kern_profile *p, int *count);
+/* Seconds from the calls to their returns, with what counting takes: the rest of a step is its caller's. */
+double kern_profile_seconds(const struct kern_profile *p);
 
 #endif

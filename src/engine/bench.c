@@ -129,17 +129,15 @@ static int load(struct bench *b, struct k3_error *err)
 }
 
 /* What the profile has counted on this rank. */
-static struct cost counted(const struct bench *b, double *seconds)
+static struct cost counted(const struct bench *b)
 {
     struct cost sum = {0, 0};
     int count;
     const struct kern_profile_row *row = kern_profile_rows(b->profile, &count);
 
-    *seconds = 0;
     for (int i = 0; i < count; i++) {
         sum.bytes += row[i].bytes;
         sum.flops += row[i].flops;
-        *seconds += row[i].seconds;
     }
     return sum;
 }
@@ -148,7 +146,6 @@ static struct cost counted(const struct bench *b, double *seconds)
 static int toggle_profile(struct bench *b, struct cost *sum, struct k3_error *err)
 {
     int ranks = comm_size(b->comm), rc = 0;
-    double seconds;
 
     b->profiling = !b->profiling;
     if (b->profiling) {
@@ -157,7 +154,7 @@ static int toggle_profile(struct bench *b, struct cost *sum, struct k3_error *er
         return 0;
     }
     kern_profile_stop(b->profile, b->stream);
-    struct cost mine = counted(b, &seconds), *all = k3_calloc((size_t)ranks, sizeof *all);
+    struct cost mine = counted(b), *all = k3_calloc((size_t)ranks, sizeof *all);
     rc = comm_allgather(b->comm, &mine, all, sizeof mine, err);
     *sum = (struct cost){0, 0};
     for (int r = 0; r < ranks && rc == 0; r++) {
@@ -251,18 +248,16 @@ static void add_sequence(struct bench *b, const struct phase *ph, int n)
 /* Time what the phase calls a step. */
 static int timed(struct bench *b, struct phase *ph, struct k3_error *err)
 {
-    double start = clock_monotonic(), before, after, elapsed;
+    double start = clock_monotonic(), before = kern_profile_seconds(b->profile), elapsed;
     int32_t sampled = 0;
 
-    counted(b, &before);
     do {
         if (step(b, &sampled, err) < 0)
             return -1;
     } while (sampled == 0);
     elapsed = clock_monotonic() - start;
     if (b->profiling) {
-        counted(b, &after);
-        ph->outside[ph->profiled++] = elapsed - (after - before);
+        ph->outside[ph->profiled++] = elapsed - (kern_profile_seconds(b->profile) - before);
     } else {
         ph->seconds[ph->samples++] = elapsed;
     }

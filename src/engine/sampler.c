@@ -110,34 +110,42 @@ static void penalise(struct sampler *sm, const struct sampling *s, const struct 
         sm->uses[text->token[i]] = 0;
 }
 
+static int penalises(const struct sampling *s)
+{
+    return repeats(s) || s->presence != 0.0f || s->frequency != 0.0f;
+}
+
+static int adjusts(const struct sampling *s)
+{
+    return penalises(s) || s->biases > 0;
+}
+
 /* The logits after bias and penalties. */
 static const float *adjust(struct sampler *sm, const struct sampling *s, const float *logits,
                            const struct sampler_text *text)
 {
-    int penalties = repeats(s) || s->presence != 0.0f || s->frequency != 0.0f;
-
-    if (!penalties && s->biases == 0)
-        return logits;
     memcpy(sm->logit, logits, (size_t)sm->vocab * sizeof *logits);
     for (int32_t i = 0; i < s->biases; i++)
         sm->logit[s->bias[i]] += s->bias_value[i];
-    if (penalties)
+    if (penalises(s))
         penalise(sm, s, text);
     return sm->logit;
 }
 
-/* The largest logit's id, the lowest of equals; -1 when one is not a number that can be compared. */
+/* The largest logit's id, the lowest of equals; -1 when one is not a number that can be compared.  One comparison an
+ * id: NaN is not at most anything. */
 static int32_t largest(const float *logits, int32_t vocab)
 {
     int32_t best = 0;
 
     for (int32_t i = 0; i < vocab; i++) {
-        if (isnan(logits[i]) || logits[i] == INFINITY)
+        if (logits[i] <= logits[best])
+            continue;
+        if (isnan(logits[i]))
             return -1;
-        if (logits[i] > logits[best])
-            best = i;
+        best = i;
     }
-    return logits[best] == -INFINITY ? -1 : best;
+    return isinf(logits[best]) ? -1 : best;
 }
 
 static int better(struct candidate a, struct candidate b)
@@ -233,7 +241,7 @@ int32_t sampler_pick(struct sampler *sm, const struct sampling *s, const float *
 {
     int32_t best = largest(logits, sm->vocab);
 
-    if (best >= 0) {
+    if (best >= 0 && adjusts(s)) {
         logits = adjust(sm, s, logits, text);
         best = largest(logits, sm->vocab);
     }
