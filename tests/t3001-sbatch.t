@@ -1,7 +1,7 @@
 #!/bin/bash
 # k3serve.sbatch on a private Slurm, with a stand-in for k3served that ends as it is told.
 . "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
-need slurmctld slurmd srun sbatch munged
+need slurmctld slurmd srun sbatch munged pgrep
 start_slurm 2 --gpus 1 # for a k3serve.sbatch that was built with CUDA
 
 # The stand-in: each start takes the next line of $tmp/plan as its orders, or serves until asked to drain.

@@ -2,7 +2,7 @@
 # k3served of several ranks, started by mpirun: the same tokens, one sentence when ranks differ, an end when one is lost.
 . "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
 PATH=$top_builddir/src/queue/test:$PATH
-need munged
+need munged pgrep
 need_mpi
 grep -q '^#define HAVE_PMIX 1' "$top_builddir/config.h" || skip_all "built without PMIx"
 

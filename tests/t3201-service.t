@@ -1,6 +1,7 @@
 #!/bin/bash
 # One request end to end: k3submit, k3queued, sbatch k3serve.sbatch, four ranks on a private Slurm, and the tokens back.
 . "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
+need pgrep
 start_slurm 4 --gpus 1 # for a k3serve.sbatch that was built with CUDA
 
 vectors=$top_srcdir/tests/data/tiny-a.vectors.safetensors

@@ -61,6 +61,15 @@ mpi() {
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 300 mpirun --oversubscribe -n "$ranks" "$@"
 }
 
+# as UID PROGRAM ARGUMENT... : as somebody else, which only root can be.  It runs a copy in $tmp, since the tree may be closed
+# to others.
+as() {
+    local uid=$1 program=$2
+    shift 2
+    [[ -e $tmp/$program ]] || cp "$(command -v "$program")" "$tmp/"
+    setpriv --reuid="$uid" --regid="$uid" --clear-groups "$tmp/$program" "$@"
+}
+
 # result STATUS TITLE : one line of TAP.
 result() {
     tap_count=$((tap_count + 1))
