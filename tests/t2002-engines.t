@@ -7,7 +7,7 @@ words() { local i; for ((i = 0; i < $1; i++)); do printf 'w%d ' "$i"; done; }
 engines() { fakeclient info | grep -c '^engine'; }
 some_engines() { [[ $(engines) == "$1" ]]; }
 
-start_queued 'k3queued = { heartbeat = 0.1; engine_timeout = 1.0; };'
+start_queued 'k3queued = { heartbeat = 0.1; engine_timeout = 1.0; stall_timeout = 1.5; };'
 
 # answer_of TITLE FIRST-ENGINE-OPTIONS... : 20 tokens that two engines have to make.
 answer_of() {
@@ -81,6 +81,46 @@ like "$(cat "$tmp/got")" "done cancelled" "it is over though the engine goes on"
 sleep 0.5
 is "$(grep -c 'does not hold it' "$tmp/log/k3queued.log")" 1 "what the engine still says is ignored, and logged once"
 stop "$deaf"
+
+# --- an engine that answers and does not work
+start stalled fakeengine --rate 100 --tokens 20 --stall-at 5 --stall 6 --job 8
+stalled=$pid
+wait_for 5 some_engines 1
+fakeclient --wait 20 submit >"$tmp/got" &
+client=$!
+wait_for 5 grep -q 'delta 4' "$tmp/got"
+wait_for 5 grep -q EngineLost "$tmp/got"
+like "$(fakeclient info)" "engine 8 fake fenced slots 4 used 0" "an engine that moves no token is fenced"
+wait_for 5 grep -q EngineStalled "$tmp/got"
+is "$(tail -n 1 "$tmp/got")" "state QUEUED place 1 EngineStalled job 0" "whoever waits is told why"
+start other fakeengine --rate 20 --tokens 20 --job 9
+other=$pid
+wait $client
+is "$(tail -n 2 "$tmp/got")" "text $(words 20)
+done stop 3+20 -" "another engine finishes its answer"
+serves() { fakeclient info | grep -q "engine $1 fake serving"; }
+wait_for 9 serves 8
+ok "one that moves again is given work again" serves 8
+stop "$other"
+is "$(fakeclient --wait 20 submit | tail -n 2)" "text $(words 20)
+done stop 3+20 -" "and does it"
+stop "$stalled"
+
+# --- the least loaded engine is next: two of eight slots are less than one of two
+start small fakeengine --slots 2 --rate 10 --tokens 1000 --job 1
+small=$pid
+start large fakeengine --slots 8 --rate 10 --tokens 1000 --job 2
+large=$pid
+wait_for 5 some_engines 2
+for i in 1 2 3 4 5; do
+    fakeclient --no-watch --quiet submit >/dev/null
+    sleep 0.1
+done
+used() { fakeclient info | sed -n "s/^engine $1 .* used \([0-9]*\) .*/\1/p"; }
+is "$(used 1)+$(used 2)" "1+4" "five requests are dealt by load"
+for id in $(fakeclient list | awk '{ print $2 }'); do fakeclient --id "$id" cancel >/dev/null; done
+stop "$small"
+stop "$large"
 
 # --- several requests over two engines, one of which dies
 start one fakeengine --slots 4 --rate 50 --tokens 40 --job 1

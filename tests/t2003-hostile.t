@@ -68,6 +68,23 @@ for i in 1 2 3 4 5 6 7 8 9; do fakeclient --no-watch submit >/dev/null; done
 is "$(fakeclient submit)" "refused 4 root has 10 requests in the queue (k3queued.max_queued_per_user)" "a user's share is limited"
 is "$(fakeclient --prompt 2000000 --wait 5 submit 2>&1 | grep -c 'fakeclient:')" 1 "a prompt too long cannot even be sent"
 
+sed -i 's/max_queued_per_user = 10/max_queued_per_user = 100/; s/max_output/max_rate_per_user = 3; max_prompt_bytes = 100; max_tokens = 50; &/' "$K3_CONF"
+kill -HUP "$queued_pid"
+wait_for 5 grep -q "settings reloaded" "$tmp/log/k3queued.log"
+is "$(fakeclient --prompt 26 --no-watch submit)" "refused 2 the prompt is 104 bytes, the most is 100 (k3queued.max_prompt_bytes)" "so is a prompt's length"
+is "$(fakeclient --max 51 --no-watch submit)" "refused 2 51 tokens are asked for, the most is 50 (k3queued.max_tokens)" "and an answer's"
+submit() { k3submit --no-wait --parsable --prompt-tokens 1; }
+ok "a few requests at once are taken" submit
+for i in 1 2 3; do submit; done >/dev/null 2>&1
+fails 4 "too many in a minute are not" submit
+like "$(submit 2>&1)" "^k3submit: root sends more than 3 requests a minute \(k3queued.max_rate_per_user\) \(try again in (1[0-9]|20) s\)$" \
+    "and are told when to try again"
+stop_queued
+sed -i 's/max_rate_per_user = 3; max_prompt_bytes = 100; max_tokens = 50; //' "$K3_CONF"
+restart_queued
+sleep 0.2
+for i in 1 2 3 4 5 6 7 8 9 10; do fakeclient --no-watch submit >/dev/null; done
+
 # --- frames
 for i in 1 2 3; do fakeclient --text "$secret" garbage; done
 like "$(fakeclient info)" "^queued 10 running 0" "garbage changes nothing"

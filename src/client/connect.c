@@ -156,7 +156,8 @@ enum exit_code connect_ask(struct connection *c, const struct message *question,
             return EXIT_CODE_OK;
         if (ours && answer->head.type == WIRE_REFUSED) {
             enum exit_code code = answer->refused.code ? answer->refused.code : EXIT_CODE_FAILED;
-            k3_errorf(err, "%s", answer->refused.msg);
+            k3_errorf(err, answer->refused.retry > 0 ? "%s (try again in %.0f s)" : "%s", answer->refused.msg,
+                      answer->refused.retry);
             message_clear(answer);
             return code;
         }

@@ -20,7 +20,11 @@ struct settings {
     struct {
         char *user; /* "": the daemon's own */
         int max_queued, max_queued_per_user;
-        double keep_answer, heartbeat, engine_timeout; /* seconds */
+        int max_queued_mib, max_queued_mib_per_user;
+        int max_rate_per_user; /* requests a minute */
+        int max_prompt_bytes, max_prompt_tokens;
+        int max_tokens;                                               /* 0: as many as fit */
+        double keep_answer, heartbeat, engine_timeout, stall_timeout; /* seconds */
         int max_output;                                /* bytes */
     } k3queued;
     struct {

@@ -8,16 +8,14 @@
 #include "common/log.h"
 
 struct engines {
-    double timeout_sec;
     unsigned int n;
     TAILQ_HEAD(, engine) list;
 };
 
-struct engines *engines_create(double timeout_sec)
+struct engines *engines_create(void)
 {
     struct engines *es = k3_zalloc(sizeof *es);
 
-    es->timeout_sec = timeout_sec;
     TAILQ_INIT(&es->list);
     return es;
 }
@@ -104,12 +102,22 @@ struct engine *engines_by_job(const struct engines *es, uint32_t job)
     return e;
 }
 
-struct engine *engines_silent(const struct engines *es, double now)
+struct engine *engines_silent(const struct engines *es, double now, double timeout_sec)
 {
     struct engine *e;
 
     TAILQ_FOREACH(e, &es->list, link)
-    if (now - e->heard > es->timeout_sec)
+    if (now - e->heard > timeout_sec)
+        break;
+    return e;
+}
+
+struct engine *engines_stalled(const struct engines *es, double now, double stall_sec)
+{
+    struct engine *e;
+
+    TAILQ_FOREACH(e, &es->list, link)
+    if (e->leased > 0 && now - e->moved > stall_sec)
         break;
     return e;
 }
@@ -141,16 +149,22 @@ void engine_ready(struct engine *e, const struct message_engine_ready *ready)
 {
     e->slots = ready->slots;
     e->context = ready->ctx;
-    enter(e, ENGINE_SERVING);
+    if (e->state != ENGINE_FENCED)
+        enter(e, ENGINE_SERVING);
     engine_credit(e, ready->credit);
 }
 
 /* A BATCH may have been on its way when this was written, so the slots bound what the engine can be given on top of it.
+ * A fenced engine must have let go of everything: what it says of a request that it is given again would be about both.
  */
 void engine_credit(struct engine *e, uint32_t n)
 {
     uint32_t free_slots = e->slots > e->leased ? e->slots - e->leased : 0;
 
+    if (e->state == ENGINE_FENCED && n < e->slots)
+        return;
+    if (e->state == ENGINE_FENCED)
+        enter(e, ENGINE_SERVING);
     e->credit = n < free_slots ? n : free_slots;
 }
 
@@ -160,9 +174,22 @@ void engine_drains(struct engine *e)
     enter(e, ENGINE_DRAINING);
 }
 
+void engine_fence(struct engine *e)
+{
+    e->credit = 0;
+    enter(e, ENGINE_FENCED);
+}
+
 bool engine_has_room(const struct engine *e)
 {
     return e->state == ENGINE_SERVING && e->credit > 0;
+}
+
+bool engine_less_loaded(const struct engine *a, const struct engine *b)
+{
+    uint64_t load_a = (uint64_t)a->leased * b->slots, load_b = (uint64_t)b->leased * a->slots;
+
+    return load_a != load_b ? load_a < load_b : a->credit > b->credit;
 }
 
 struct order_limits engine_limits(const struct engine *e)
@@ -170,8 +197,10 @@ struct order_limits engine_limits(const struct engine *e)
     return (struct order_limits){.context = e->context};
 }
 
-void engine_lease(struct engine *e, struct request *r)
+void engine_lease(struct engine *e, struct request *r, double now)
 {
+    if (e->leased == 0)
+        e->moved = now;
     r->engine = e;
     r->tokens_leased = r->tokens;
     TAILQ_INSERT_TAIL(&e->leases, r, lease);

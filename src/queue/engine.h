@@ -1,9 +1,10 @@
 /* engine.h - the engines that registered, what they can take and what they have
  *
  * An engine is one running job: it says HELLO (loading), READY (serving), and ends by BYE, by a report of its loss, by
- * its silence, or because its job said HELLO with another incarnation.  Credit is the number of requests that it takes
- * now; a lease is a request that it has.  Who loses what when an engine goes is the caller's business: it walks
- * engine->leases first. */
+ * its silence, or because its job said HELLO with another incarnation.  One that answers and does not work is fenced:
+ * it has lost its leases and is given none until it offers credit for all its slots, so has let go of everything.
+ * Credit is the number of requests that it takes now; a lease is a request that it has.  Who loses what when an engine
+ * goes is the caller's business: it walks engine->leases first. */
 #ifndef K3_QUEUE_ENGINE_H
 #define K3_QUEUE_ENGINE_H
 
@@ -31,7 +32,8 @@ struct engine {
     struct message_u64s loaded, total; /* bytes a rank */
     uint32_t slots, credit;
     uint64_t context; /* tokens of prompt and answer, at most */
-    double heard;     /* when it last said something, monotonic seconds */
+    double heard;     /* when it last said something, monotonic seconds ... */
+    double moved;     /* ... and when it last brought one of its requests on, or was given the first of them */
     double rate;      /* tokens/s by its own account */
     bool misbehaved;  /* the log has a line about it already */
     unsigned int leased;
@@ -41,8 +43,7 @@ struct engine {
 
 struct engines;
 
-/* timeout_sec: an engine that is silent for so long is lost. */
-struct engines *engines_create(double timeout_sec);
+struct engines *engines_create(void);
 void engines_destroy(struct engines *es); /* the engines too; leases must be gone */
 
 /* Take in the engine that said hello, which keeps its strings.  The caller has removed an older incarnation of its job.
@@ -54,8 +55,10 @@ void engines_remove(struct engines *es, struct engine *e);
 
 struct engine *engines_by_peer(const struct engines *es, const struct frame_peer *peer);
 struct engine *engines_by_job(const struct engines *es, uint32_t job);
-/* One that has been silent for too long, or NULL. */
-struct engine *engines_silent(const struct engines *es, double now);
+/* One that has been silent for longer than this, or NULL. */
+struct engine *engines_silent(const struct engines *es, double now, double timeout_sec);
+/* One that has requests and has moved none of them for this long, or NULL. */
+struct engine *engines_stalled(const struct engines *es, double now, double stall_sec);
 /* All of them: engines_after(es, NULL) is the first. */
 struct engine *engines_after(const struct engines *es, const struct engine *e);
 unsigned int engines_count(const struct engines *es);
@@ -66,11 +69,16 @@ void engine_ready(struct engine *e, const struct message_engine_ready *ready);
 void engine_credit(struct engine *e, uint32_t n);
 void engine_drains(struct engine *e);
 
+/* Give it nothing until it offers credit for all its slots. */
+void engine_fence(struct engine *e);
+
 /* Serving, and takes one more. */
 bool engine_has_room(const struct engine *e);
+/* Does a less of what it can do at once than b does? */
+bool engine_less_loaded(const struct engine *a, const struct engine *b);
 struct order_limits engine_limits(const struct engine *e);
 /* r is the engine's from now on, borrowed, and uses up one of its credits. */
-void engine_lease(struct engine *e, struct request *r);
+void engine_lease(struct engine *e, struct request *r, double now);
 /* It no longer is. */
 void engine_release(struct engine *e, struct request *r);
 

@@ -19,6 +19,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/loop.h"
+#include "common/notify.h"
 #include "common/settings.h"
 #include "queue/seat.h"
 #include "queue/server.h"
@@ -143,37 +144,108 @@ static void make_peers_hard_to_guess(void)
     srand(randombytes_random());
 }
 
-static void on_stop(void *arg, int signo)
+/* What the server is made from, and made anew from when k3.conf has changed.  Borrows from settings. */
+static int fill_options(struct server_options *o, const struct settings *s, struct k3_error *err)
 {
-    log_notice("%s: stopping", strsignal(signo));
-    loop_stop(arg);
-}
-
-static int serve(const struct settings *settings, struct k3_error *err)
-{
-    struct server_options options = {
-        .endpoint = settings->common.socket,
-        .munge_socket = settings->common.munge_socket,
+    *o = (struct server_options){
+        .endpoint = s->common.socket,
+        .munge_socket = s->common.munge_socket,
         .queue =
             {
-                .max_queued = (unsigned int)settings->k3queued.max_queued,
-                .max_queued_per_user = (unsigned int)settings->k3queued.max_queued_per_user,
-                .keep_answer_sec = settings->k3queued.keep_answer,
-                .heartbeat_sec = settings->k3queued.heartbeat,
-                .engine_timeout_sec = settings->k3queued.engine_timeout,
-                .max_output = (size_t)settings->k3queued.max_output,
+                .max_queued = (unsigned int)s->k3queued.max_queued,
+                .max_queued_per_user = (unsigned int)s->k3queued.max_queued_per_user,
+                .max_bytes = (size_t)s->k3queued.max_queued_mib << 20,
+                .max_bytes_per_user = (size_t)s->k3queued.max_queued_mib_per_user << 20,
+                .max_rate_per_user = (unsigned int)s->k3queued.max_rate_per_user,
+                .max_prompt_bytes = (size_t)s->k3queued.max_prompt_bytes,
+                .max_prompt_tokens = (size_t)s->k3queued.max_prompt_tokens,
+                .max_tokens = (uint32_t)s->k3queued.max_tokens,
+                .keep_answer_sec = s->k3queued.keep_answer,
+                .heartbeat_sec = s->k3queued.heartbeat,
+                .engine_timeout_sec = s->k3queued.engine_timeout,
+                .stall_timeout_sec = s->k3queued.stall_timeout,
+                .max_output = (size_t)s->k3queued.max_output,
             },
     };
-    struct loop *loop = NULL;
+    return find_service_user(s->k3queued.user, &o->service_uid, err);
+}
+
+struct daemon {
+    const char *conf;                /* -f */
+    const struct settings *settings; /* that it was started with */
+    struct loop *loop;
+    struct server *server;
+};
+
+static void on_stop(void *arg, int signo)
+{
+    struct daemon *d = arg;
+
+    log_notice("%s: stopping", strsignal(signo));
+    notify_stopping();
+    loop_stop(d->loop);
+}
+
+/* Settings that this process keeps as they were when it started. */
+static void name_kept(const struct settings *started, const struct settings *fresh)
+{
+    static const char *const names[] = {"common.socket", "common.munge_socket", "k3queued.heartbeat"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *was = settings_get(started, names[i], NULL), *is = settings_get(fresh, names[i], NULL);
+
+        if (strcmp(was, is) != 0)
+            log_warning("%s stays %s; a restart makes it %s", names[i], was, is);
+        free(was);
+        free(is);
+    }
+}
+
+/* All of k3.conf or nothing. */
+static void on_reload(void *arg, int signo)
+{
+    struct daemon *d = arg;
+    struct server_options options;
+    struct settings fresh;
+    struct k3_error err;
+
+    (void)signo;
+    notify_reloading();
+    if (settings_load(&fresh, d->conf, &err) < 0) {
+        log_err("not reloaded, everything stays as it was: %s", err.text);
+    } else {
+        if (fill_options(&options, &fresh, &err) < 0) {
+            log_err("not reloaded, everything stays as it was: %s", err.text);
+        } else {
+            options.queue.heartbeat_sec = d->settings->k3queued.heartbeat; /* engines were told */
+            server_reload(d->server, &options);
+            k3_log_level(k3_log_parse_level(fresh.common.log_level));
+            log_notice("settings reloaded");
+            name_kept(d->settings, &fresh);
+        }
+        settings_clear(&fresh);
+    }
+    notify_ready();
+}
+
+static int take_signals(struct daemon *d, struct k3_error *err)
+{
+    if (loop_on_signal(d->loop, SIGTERM, on_stop, d, err) < 0 || loop_on_signal(d->loop, SIGINT, on_stop, d, err) < 0)
+        return -1;
+    return loop_on_signal(d->loop, SIGHUP, on_reload, d, err);
+}
+
+static int serve(const struct settings *settings, const char *conf, struct k3_error *err)
+{
+    struct daemon d = {.conf = conf, .settings = settings};
+    struct server_options options;
     struct seat *seat = NULL;
-    struct server *server = NULL;
     void *zmq = NULL;
     int rc = -1;
 
-    if (find_service_user(settings->k3queued.user, &options.service_uid, err) < 0)
+    if (fill_options(&options, settings, err) < 0)
         goto out;
-    if (!(loop = loop_create(err)) || loop_on_signal(loop, SIGTERM, on_stop, loop, err) < 0 ||
-        loop_on_signal(loop, SIGINT, on_stop, loop, err) < 0)
+    if (!(d.loop = loop_create(err)) || take_signals(&d, err) < 0)
         goto out;
     if (!(seat = seat_take(options.endpoint, err)))
         goto out;
@@ -182,18 +254,19 @@ static int serve(const struct settings *settings, struct k3_error *err)
         k3_errorf(err, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
         goto out;
     }
-    if (!(server = server_create(loop, zmq, &options, err)) || seat_open(seat, err) < 0)
+    if (!(d.server = server_create(d.loop, zmq, &options, err)) || seat_open(seat, err) < 0)
         goto out;
     log_notice("k3queued %s listens on %s; engines are uid %u's", PACKAGE_VERSION, options.endpoint,
                options.service_uid);
-    rc = loop_run(loop, err);
-    server_end(server);
+    notify_ready();
+    rc = loop_run(d.loop, err);
+    server_end(d.server);
 out:
-    server_destroy(server);
+    server_destroy(d.server);
     if (zmq)
         zmq_ctx_term(zmq);
     seat_leave(seat);
-    loop_destroy(loop);
+    loop_destroy(d.loop);
     return rc;
 }
 
@@ -217,7 +290,7 @@ int main(int argc, char **argv)
     k3_log_level(k3_log_parse_level(settings.common.log_level));
     raise_file_limit();
     rc = EXIT_CODE_OK;
-    if (sodium_init() < 0 || serve(&settings, &err) < 0) {
+    if (sodium_init() < 0 || serve(&settings, arguments.conf, &err) < 0) {
         log_err("%s", err.text);
         rc = EXIT_CODE_FAILED;
     }

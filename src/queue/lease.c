@@ -14,7 +14,7 @@ enum {
 
 /* --- the beginning */
 
-/* The engine with the most room that can take somebody in line, and whom. */
+/* The least loaded engine that can take somebody in line, and whom. */
 static struct engine *choose(struct queue *q, struct request **next)
 {
     struct engine *best = NULL;
@@ -23,7 +23,7 @@ static struct engine *choose(struct queue *q, struct request **next)
         struct order_limits limits = engine_limits(e);
         struct request *r;
 
-        if (!engine_has_room(e) || (best && e->credit <= best->credit) || !(r = order_next(q->order, &limits)))
+        if (!engine_has_room(e) || (best && !engine_less_loaded(e, best)) || !(r = order_next(q->order, &limits)))
             continue;
         best = e;
         *next = r;
@@ -34,10 +34,10 @@ static struct engine *choose(struct queue *q, struct request **next)
 static void begin(struct queue *q, struct engine *e, struct request *r)
 {
     order_remove(q->order, r);
-    engine_lease(e, r);
+    engine_lease(e, r, q->now);
     q->running++;
-    r->batched = r->broken = r->engine_lost = false;
-    r->give_up = 0;
+    r->batched = r->broken = false;
+    r->give_up = r->lost = 0;
     r->place = 0;
     r->reason = "None";
     request_move(r, EVENT_LEASED);
@@ -66,7 +66,7 @@ static void take_back(struct queue *q, struct request *r, bool lost)
         queue_finish(q, r, DONE_FAILED, "the engine was lost each time that it worked on this request");
         return;
     }
-    r->engine_lost = lost;
+    r->lost = lost ? q->now : 0;
     order_push(q->order, r);
     queue_update_places(q);
     r->place_told = r->place;
@@ -219,6 +219,7 @@ void lease_delta(struct queue *q, struct engine *e, const struct k3_id *id, cons
         }
         return;
     }
+    e->moved = q->now;
     r->tokens += d->ids.n;
     q->stats.tokens += d->ids.n;
     queue_record(q, STORE_PROGRESS, r);
@@ -232,6 +233,7 @@ void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const
 
     if (!r)
         return;
+    e->moved = q->now;
     if (!r->broken && complete && d->ctok != r->tokens) {
         log_warning("req %s job %u ends it after %u tokens and has sent %zu", r->id_text, e->job, d->ctok, r->tokens);
         r->broken = true;
@@ -263,6 +265,7 @@ void lease_returned(struct queue *q, struct engine *e, const struct k3_id *id)
 
     if (!r)
         return;
+    e->moved = q->now;
     engine_drains(e);
     take_back(q, r, false);
 }
@@ -285,6 +288,20 @@ void lease_engine_lost(struct queue *q, struct engine *e, const char *why)
     while (!TAILQ_EMPTY(&e->leases))
         take_back(q, TAILQ_FIRST(&e->leases), true);
     engines_remove(q->engines, e);
+}
+
+/* It answers, so it is there, but nobody who waits for it gets anywhere. */
+static void fence(struct queue *q, struct engine *e)
+{
+    struct request *r;
+
+    log_warning("job %u engine on %s is fenced: it has moved none of its %u requests for %.0f s", e->job, e->node,
+                e->leased, q->now - e->moved);
+    engine_fence(e);
+    while ((r = TAILQ_FIRST(&e->leases))) {
+        send_plain(q, e, WIRE_ENGINE_CANCEL, &r->id);
+        take_back(q, r, true);
+    }
 }
 
 /* A cancelled request ends now even if the engine goes on; a broken lease is taken back.  What the engine says of it
@@ -336,7 +353,7 @@ static void forgive_own_sleep(struct queue *q)
 {
     if (q->now - q->ticked > q->options.heartbeat_sec + q->options.engine_timeout_sec / 2)
         for (struct engine *e = NULL; (e = engines_after(q->engines, e));)
-            e->heard = q->now;
+            e->heard = e->moved = q->now;
     q->ticked = q->now;
 }
 
@@ -345,8 +362,10 @@ void lease_tick(struct queue *q)
     struct engine *e;
 
     forgive_own_sleep(q);
-    while ((e = engines_silent(q->engines, q->now)))
+    while ((e = engines_silent(q->engines, q->now, q->options.engine_timeout_sec)))
         lease_engine_lost(q, e, "it does not answer");
+    while ((e = engines_stalled(q->engines, q->now, q->options.stall_timeout_sec)))
+        fence(q, e);
     for (e = NULL; (e = engines_after(q->engines, e));) {
         give_up_waiting(q, e);
         send_plain(q, e, WIRE_HEARTBEAT, NULL);

@@ -11,7 +11,7 @@
 
 enum { LEASE_LOSSES = 5 }; /* leases in a row that brought no token and were lost: the request is given up */
 
-/* Lease out what engines have credit for. */
+/* Lease out what engines have credit for, to the least loaded first. */
 void lease_deal(struct queue *q);
 
 /* What an engine says of a request. */
@@ -24,7 +24,8 @@ void lease_cancel(struct queue *q, struct request *r);
 
 /* e is gone: its requests go back in line. */
 void lease_engine_lost(struct queue *q, struct engine *e, const char *why);
-/* Once a heartbeat: engines that are silent, requests that engines do not let go, requests that fit no engine. */
+/* Once a heartbeat: engines that are silent or stand still, requests that engines do not let go, requests that fit no
+ * engine. */
 void lease_tick(struct queue *q);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,19 +29,25 @@ struct queue *queue_create(void *socket, const struct queue_options *options, do
 {
     struct queue *q = k3_zalloc(sizeof *q);
 
-    q->options = *options;
     q->now = q->started = q->ticked = now;
     q->socket = socket;
     q->table = table_create();
     q->order = order_create();
     q->store = store_create();
-    q->engines = engines_create(options->engine_timeout_sec);
-    q->stream = stream_create(socket, options->max_output);
+    q->engines = engines_create();
+    q->stream = stream_create(socket);
+    queue_reload(q, options);
     TAILQ_INIT(&q->fresh);
     TAILQ_INIT(&q->committing);
     TAILQ_INIT(&q->kept);
     TAILQ_INIT(&q->past);
     return q;
+}
+
+void queue_reload(struct queue *q, const struct queue_options *options)
+{
+    q->options = *options;
+    stream_limit(q->stream, options->max_output);
 }
 
 void queue_destroy(struct queue *q)
@@ -75,23 +82,42 @@ void queue_record(struct queue *q, enum store_record record, const struct reques
 
 /* --- what users ask */
 
-static int check_limits(struct queue *q, const struct user *u, const struct message_ask *ask, struct refusal *no)
+static size_t ask_bytes(const struct message_ask *ask)
 {
-    size_t bytes = ask->req.len + ask->tok.n * sizeof *ask->tok.v;
+    return ask->req.len + ask->tok.n * sizeof *ask->tok.v;
+}
+
+/* Requests a minute: an allowance that grows with time, up to a minute's worth. */
+static int check_rate(const struct queue *q, struct user *u, struct refusal *no)
+{
+    double most = q->options.max_rate_per_user, a_second = most / 60;
+
+    u->allowance = fmin(most, u->allowance + (q->now - u->allowed) * a_second);
+    u->allowed = q->now;
+    if (u->allowance >= 1)
+        return 0;
+    no->retry_sec = ceil((1 - u->allowance) / a_second);
+    return refuse(no, EXIT_CODE_QUOTA, "%s sends more than %u requests a minute (k3queued.max_rate_per_user)", u->name,
+                  q->options.max_rate_per_user);
+}
+
+/* What no waiting would mend. */
+static int check_request(const struct queue *q, const struct message_ask *ask, struct refusal *no)
+{
+    const struct queue_options *o = &q->options;
     uint64_t context = (uint64_t)ask->tok.n + (ask->max ? ask->max : 1), most = 0;
     bool all_serve = engines_count(q->engines) > 0;
 
-    no->retry_sec = 30;
-    if (q->live >= q->options.max_queued)
-        return refuse(no, EXIT_CODE_QUOTA, "the queue is full: %u requests (k3queued.max_queued)",
-                      q->options.max_queued);
-    if (u->live >= q->options.max_queued_per_user)
-        return refuse(no, EXIT_CODE_QUOTA, "%s has %u requests in the queue (k3queued.max_queued_per_user)", u->name,
-                      u->live);
-    if (bytes > QUEUE_PROMPT_BYTES - q->prompt_bytes)
-        return refuse(no, EXIT_CODE_QUOTA, "the queue is full: its prompts fill %zu MiB", QUEUE_PROMPT_BYTES >> 20);
-
     no->retry_sec = 0;
+    if (ask_bytes(ask) > o->max_prompt_bytes)
+        return refuse(no, EXIT_CODE_USAGE, "the prompt is %zu bytes, the most is %zu (k3queued.max_prompt_bytes)",
+                      ask_bytes(ask), o->max_prompt_bytes);
+    if (ask->tok.n > o->max_prompt_tokens)
+        return refuse(no, EXIT_CODE_USAGE, "the prompt is %zu tokens, the most is %zu (k3queued.max_prompt_tokens)",
+                      ask->tok.n, o->max_prompt_tokens);
+    if (o->max_tokens && ask->max > o->max_tokens)
+        return refuse(no, EXIT_CODE_USAGE, "%u tokens are asked for, the most is %u (k3queued.max_tokens)", ask->max,
+                      o->max_tokens);
     if (context > ANSWER_TOKENS)
         return refuse(no, EXIT_CODE_USAGE, "prompt and answer are %" PRIu64 " tokens, the most is %d", context,
                       ANSWER_TOKENS);
@@ -103,6 +129,25 @@ static int check_limits(struct queue *q, const struct user *u, const struct mess
         return refuse(no, EXIT_CODE_USAGE,
                       "prompt and answer are %" PRIu64 " tokens, the engine's longest context is %" PRIu64, context,
                       most);
+    return 0;
+}
+
+static int check_room(const struct queue *q, const struct user *u, size_t bytes, struct refusal *no)
+{
+    const struct queue_options *o = &q->options;
+
+    no->retry_sec = 30;
+    if (q->live >= o->max_queued)
+        return refuse(no, EXIT_CODE_QUOTA, "the queue is full: %u requests (k3queued.max_queued)", o->max_queued);
+    if (u->live >= o->max_queued_per_user)
+        return refuse(no, EXIT_CODE_QUOTA, "%s has %u requests in the queue (k3queued.max_queued_per_user)", u->name,
+                      u->live);
+    if (q->prompt_bytes + bytes > o->max_bytes)
+        return refuse(no, EXIT_CODE_QUOTA, "the queue is full: its prompts fill %zu MiB (k3queued.max_queued_mib)",
+                      o->max_bytes >> 20);
+    if (u->bytes + bytes > o->max_bytes_per_user)
+        return refuse(no, EXIT_CODE_QUOTA, "the prompts of %s fill %zu MiB (k3queued.max_queued_mib_per_user)", u->name,
+                      o->max_bytes_per_user >> 20);
     return 0;
 }
 
@@ -160,7 +205,10 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
         return refuse(no, EXIT_CODE_USAGE, "a request needs an id");
     if (r)
         return submit_again(q, c, r, no);
-    if (check_limits(q, u, &submit->ask, no) < 0)
+    if (!submit->ask.max)
+        submit->ask.max = q->options.max_tokens;
+    if (check_request(q, &submit->ask, no) < 0 || check_room(q, u, ask_bytes(&submit->ask), no) < 0 ||
+        check_rate(q, u, no) < 0)
         return -1;
 
     r = request_create(id, submit, u);
@@ -172,7 +220,9 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
     r->asker_version = c->version;
     r->arrived = q->now;
     r->submit_time = clock_wall();
+    u->allowance--;
     u->live++;
+    u->bytes += request_prompt_bytes(r);
     q->prompt_bytes += request_prompt_bytes(r);
     q->live++;
     table_add(q->table, r);
@@ -224,20 +274,21 @@ int queue_cancel(struct queue *q, struct request *r, struct refusal *no)
 
 void queue_update_places(struct queue *q)
 {
-    bool serving = false, loading = false, room = false;
+    bool serving = false, loading = false, fenced = false, room = false;
     unsigned int place = 0;
 
     for (struct engine *e = NULL; (e = engines_after(q->engines, e));) {
         serving |= e->state == ENGINE_SERVING;
         loading |= e->state == ENGINE_LOADING;
+        fenced |= e->state == ENGINE_FENCED;
         room |= engine_has_room(e);
     }
     for (struct request *r = NULL; (r = order_after(q->order, r));) {
         r->place = ++place;
-        if (r->engine_lost)
+        if (r->lost > 0 && q->now - r->lost < q->options.engine_timeout_sec)
             r->reason = "EngineLost";
         else if (!serving)
-            r->reason = loading ? "EngineStarting" : "NoEngine";
+            r->reason = loading ? "EngineStarting" : fenced ? "EngineStalled" : "NoEngine";
         else if (place > 1)
             r->reason = "Priority";
         else
@@ -269,6 +320,7 @@ void queue_finish(struct queue *q, struct request *r, enum done_why why, const c
     r->place = 0;
     r->reason = "None";
     q->prompt_bytes -= request_prompt_bytes(r);
+    r->user->bytes -= request_prompt_bytes(r);
     request_erase_prompt(r);
     r->user->live--;
     q->live--;

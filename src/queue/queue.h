@@ -25,14 +25,18 @@
 enum {
     QUEUE_ROWS = 1000 /* finished requests whose answers are erased and that are still listed */
 };
-#define QUEUE_PROMPT_BYTES ((size_t)2 << 30) /* prompts of unfinished requests, all together */
-#define QUEUE_KEPT_BYTES ((size_t)1 << 30)   /* finished answers that wait for their owners */
+#define QUEUE_KEPT_BYTES ((size_t)1 << 30) /* finished answers that wait for their owners */
 
 struct queue_options {
     unsigned int max_queued, max_queued_per_user; /* unfinished requests */
+    size_t max_bytes, max_bytes_per_user;         /* of their prompts */
+    unsigned int max_rate_per_user;               /* requests a minute */
+    size_t max_prompt_bytes, max_prompt_tokens;   /* of one request */
+    uint32_t max_tokens;                          /* that one request may ask for, 0: any number */
     double keep_answer_sec;                       /* for an owner who does not come */
     double heartbeat_sec;
     double engine_timeout_sec;
+    double stall_timeout_sec;
     size_t max_output; /* bytes that may wait for one reader that does not read */
 };
 
@@ -78,6 +82,8 @@ struct caller {
 
 struct queue *queue_create(void *socket, const struct queue_options *options, double now);
 void queue_destroy(struct queue *q);
+/* Other limits and times from now on; what is in the queue stays there. */
+void queue_reload(struct queue *q, const struct queue_options *options);
 
 /* Takes what submit holds.  The answer comes later: ACCEPTED once the store has it.  An id that its owner sent before
  * is the same request and is answered again. */

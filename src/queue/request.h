@@ -55,7 +55,7 @@ struct request {
     /* while it waits */
     const char *reason;      /* why, one of squeue's words, never freed */
     unsigned int place;      /* 1 is the next to go; 0 when not in line */
-    bool engine_lost;        /* it is back from an engine that was lost */
+    double lost;             /* when it came back from an engine that was lost, 0: it did not */
     const char *reason_told; /* to those who watch */
     unsigned int place_told;
 

@@ -492,6 +492,12 @@ struct server *server_create(struct loop *loop, void *zmq, const struct server_o
     return s;
 }
 
+void server_reload(struct server *s, const struct server_options *options)
+{
+    s->service_uid = options->service_uid;
+    queue_reload(s->queue, &options->queue);
+}
+
 void server_end(struct server *s)
 {
     int linger = FAREWELL_MSEC;

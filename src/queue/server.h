@@ -23,6 +23,8 @@ struct server;
 
 /* Bind and serve from the loop, which is borrowed. */
 struct server *server_create(struct loop *loop, void *zmq, const struct server_options *options, struct k3_error *err);
+/* From now on other times, limits and service user; what else differs is not looked at. */
+void server_reload(struct server *s, const struct server_options *options);
 /* Tell those who wait that the daemon ends; to be sent while server_destroy() and the end of the ZeroMQ context go on.
  */
 void server_end(struct server *s);

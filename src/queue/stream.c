@@ -32,14 +32,18 @@ struct stream {
     TAILQ_HEAD(, watcher) stuck;
 };
 
-struct stream *stream_create(void *socket, size_t max_output)
+struct stream *stream_create(void *socket)
 {
     struct stream *s = k3_zalloc(sizeof *s);
 
     s->socket = socket;
-    s->max_output = max_output;
     TAILQ_INIT(&s->stuck);
     return s;
+}
+
+void stream_limit(struct stream *s, size_t max_output)
+{
+    s->max_output = max_output;
 }
 
 void stream_destroy(struct stream *s)

@@ -20,7 +20,9 @@ enum { STREAM_WATCHERS = 16 }; /* of one request, at most */
 struct stream;
 
 /* socket: the daemon's ROUTER, borrowed. */
-struct stream *stream_create(void *socket, size_t max_output);
+struct stream *stream_create(void *socket);
+/* Bytes that may wait for a reader that does not read. */
+void stream_limit(struct stream *s, size_t max_output);
 void stream_destroy(struct stream *s); /* requests have been forgotten */
 
 /* Send one message that answers a question.  One that does not get through is gone: who asked asks again. */

@@ -1,6 +1,7 @@
 #include "queue/table.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pwd.h>
 #include <search.h>
 #include <stdlib.h>
@@ -86,6 +87,7 @@ struct user *table_user(struct table *t, uid_t uid)
             return u;
     u = k3_zalloc(sizeof *u);
     u->uid = uid;
+    u->allowance = INFINITY;
     pw = getpwuid(uid);
     u->name = pw ? k3_strdup(pw->pw_name) : k3_asprintf("%u", uid);
     u->next = t->users;

@@ -10,7 +10,10 @@
 struct user {
     uid_t uid;
     char *name;        /* or the uid in digits */
-    unsigned int live; /* requests that are not finished */
+    unsigned int live; /* requests that are not finished ... */
+    size_t bytes;      /* ... and what their prompts fill */
+    double allowance;  /* requests that he may send now, as of ... */
+    double allowed;    /* ... then */
     struct user *next;
 };
 

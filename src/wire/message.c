@@ -17,7 +17,7 @@ static const char *const request_states[REQUEST_STATES] = {
 static const char *const engine_states[ENGINE_STATES] = {[ENGINE_STARTING] = "starting",
                                                          [ENGINE_LOADING] = "loading",
                                                          [ENGINE_SERVING] = "serving",
-                                                         [ENGINE_DRAINING] = "draining"};
+                                                         [ENGINE_DRAINING] = "draining", [ENGINE_FENCED] = "fenced"};
 static const char *const done_whys[DONE_WHYS] = {[DONE_STOP] = "stop",
                                                  [DONE_LENGTH] = "length",
                                                  [DONE_CANCELLED] = "cancelled",

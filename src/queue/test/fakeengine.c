@@ -25,7 +25,7 @@
 enum { SLOTS = 256 };
 
 struct work {
-    bool used;
+    bool used, cancelled;
     struct k3_id id;
     uint32_t prompt, produced, end;
     double next; /* when the next token is due */
@@ -37,6 +37,7 @@ static struct options {
     double rate;                       /* tokens/s of each request, 0: all at once */
     double load_sec;                   /* between HELLO and READY */
     long die_at, mute_at, stall_at;    /* after so many tokens in all: exit, say nothing more, only heartbeats */
+    double stall_sec;                  /* then goes on where it was */
     long lie_at, repeat_at, return_at; /* skip a token, send one twice, return everything and drain */
     long short_at;                     /* end an answer with one token too few sent */
     bool deaf;                         /* to ENGINE_CANCEL */
@@ -49,6 +50,7 @@ static struct options {
          .die_at = -1,
          .mute_at = -1,
          .stall_at = -1,
+         .stall_sec = 1e9,
          .lie_at = -1,
          .repeat_at = -1,
          .return_at = -1,
@@ -204,7 +206,7 @@ static void hear(const struct message *m)
         puts("cancel");
         for (int i = 0; i < SLOTS && !opt.deaf; i++)
             if (works[i].used && k3_id_equal(&works[i].id, &m->head.id))
-                say_done(&works[i], DONE_CANCELLED, NULL);
+                works[i].cancelled = true;
         break;
     case WIRE_REFUSED:
         printf("refused %u %s\n", m->refused.code, m->refused.msg);
@@ -231,13 +233,25 @@ static void hear_all(long wait_msec)
     }
 }
 
+/* Takes what it is told and does nothing about it. */
+static bool stalls(double now)
+{
+    static double end;
+
+    if (opt.stall_at < 0 || total < opt.stall_at)
+        return false;
+    if (end <= 0)
+        end = now + opt.stall_sec;
+    return now < end;
+}
+
 static void work_all(double now)
 {
-    bool stalls = opt.stall_at >= 0 && total >= opt.stall_at;
-
-    for (int i = 0; i < SLOTS && !stalls; i++) {
+    for (int i = 0; i < SLOTS && !stalls(now); i++) {
         int most = 100;
 
+        if (works[i].used && works[i].cancelled)
+            say_done(&works[i], DONE_CANCELLED, NULL);
         while (works[i].used && now >= works[i].next && most-- > 0) {
             if (opt.rate > 0)
                 works[i].next += 1 / opt.rate;
@@ -291,11 +305,11 @@ static void on_signal(int signo)
 static void parse(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"job", 1, NULL, 'j'},      {"slots", 1, NULL, 's'},  {"context", 1, NULL, 'c'},   {"tokens", 1, NULL, 't'},
-        {"rate", 1, NULL, 'r'},     {"load", 1, NULL, 'l'},   {"die-at", 1, NULL, 'd'},    {"mute-at", 1, NULL, 'm'},
-        {"stall-at", 1, NULL, 'S'}, {"lie-at", 1, NULL, 'L'}, {"repeat-at", 1, NULL, 'R'}, {"return-at", 1, NULL, 'b'},
-        {"short-at", 1, NULL, 'x'}, {"deaf", 0, NULL, 'D'},   {"think", 1, NULL, 'T'},     {"word", 1, NULL, 'w'},
-        {NULL, 0, NULL, 0}};
+        {"job", 1, NULL, 'j'},       {"slots", 1, NULL, 's'},    {"context", 1, NULL, 'c'}, {"tokens", 1, NULL, 't'},
+        {"rate", 1, NULL, 'r'},      {"load", 1, NULL, 'l'},     {"die-at", 1, NULL, 'd'},  {"mute-at", 1, NULL, 'm'},
+        {"stall-at", 1, NULL, 'S'},  {"stall", 1, NULL, 'e'},    {"lie-at", 1, NULL, 'L'},  {"repeat-at", 1, NULL, 'R'},
+        {"return-at", 1, NULL, 'b'}, {"short-at", 1, NULL, 'x'}, {"deaf", 0, NULL, 'D'},    {"think", 1, NULL, 'T'},
+        {"word", 1, NULL, 'w'},      {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -326,6 +340,9 @@ static void parse(int argc, char **argv)
             break;
         case 'S':
             opt.stall_at = strtol(optarg, NULL, 10);
+            break;
+        case 'e':
+            opt.stall_sec = strtod(optarg, NULL);
             break;
         case 'L':
             opt.lie_at = strtol(optarg, NULL, 10);

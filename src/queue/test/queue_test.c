@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 #include <sodium.h>
@@ -45,9 +46,15 @@ static int setup(void **state)
     static struct fixture f;
     static const struct queue_options options = {.max_queued = 3,
                                                  .max_queued_per_user = 2,
+                                                 .max_bytes = 1 << 20,
+                                                 .max_bytes_per_user = 1 << 20,
+                                                 .max_rate_per_user = 1000000,
+                                                 .max_prompt_bytes = 1 << 20,
+                                                 .max_prompt_tokens = 1 << 20,
                                                  .keep_answer_sec = 60,
                                                  .heartbeat_sec = 1,
                                                  .engine_timeout_sec = 10,
+                                                 .stall_timeout_sec = 100,
                                                  .max_output = 1 << 20};
     struct k3_error err;
 
@@ -200,6 +207,83 @@ static void test_limits(void **state)
     assert_int_equal(submit_as(f, 0, 6, 8, &no), -1);
 }
 
+/* The sentence names the setting.  A prompt here is one token, four bytes. */
+static void test_limits_have_names(void **state)
+{
+    static const struct {
+        size_t at; /* of the option */
+        size_t value;
+        const char *name;
+        enum exit_code code;
+    } limits[] = {
+        {offsetof(struct queue_options, max_bytes), 7, "k3queued.max_queued_mib)", EXIT_CODE_QUOTA},
+        {offsetof(struct queue_options, max_bytes_per_user), 7, "k3queued.max_queued_mib_per_user)", EXIT_CODE_QUOTA},
+        {offsetof(struct queue_options, max_prompt_bytes), 3, "k3queued.max_prompt_bytes)", EXIT_CODE_USAGE},
+        {offsetof(struct queue_options, max_prompt_tokens), 0, "k3queued.max_prompt_tokens)", EXIT_CODE_USAGE},
+    };
+    struct fixture *f = *state;
+    const struct queue_options usual = f->queue->options;
+    struct k3_id id = id_of(1);
+    struct refusal no = {0};
+
+    submit(f, 1);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct queue_options tight = usual;
+        *(size_t *)((char *)&tight + limits[i].at) = limits[i].value;
+        queue_reload(f->queue, &tight);
+        assert_int_equal(submit_as(f, 2, 0, 8, &no), -1);
+        assert_non_null(strstr(no.err.text, limits[i].name));
+        assert_int_equal(no.code, limits[i].code);
+        assert_true((no.retry_sec > 0) == (no.code == EXIT_CODE_QUOTA));
+    }
+    /* what has ended takes no room */
+    queue_reload(f->queue, &usual);
+    f->queue->options.max_bytes_per_user = 7;
+    assert_int_equal(queue_cancel(f->queue, table_find(f->queue->table, &id), &no), 0);
+    submit(f, 2);
+}
+
+static void test_tokens_of_an_answer_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    struct k3_id id = id_of(2);
+    struct refusal no = {0};
+
+    f->queue->options.max_tokens = 20;
+    assert_int_equal(submit_as(f, 1, 5, 21, &no), -1);
+    assert_int_equal(no.code, EXIT_CODE_USAGE);
+    assert_non_null(strstr(no.err.text, "k3queued.max_tokens"));
+    assert_int_equal(submit_as(f, 1, 5, 20, &no), 0);
+    assert_int_equal(submit_as(f, 2, 5, 0, &no), 0);
+    assert_int_equal(table_find(f->queue->table, &id)->ask.ask.max, 20);
+}
+
+static void test_a_rate(void **state)
+{
+    struct fixture *f = *state;
+    struct refusal no = {0};
+
+    f->queue->options.max_rate_per_user = 2;
+    f->queue->options.max_queued = f->queue->options.max_queued_per_user = 100;
+    assert_int_equal(submit_as(f, 1, 5, 8, &no), 0);
+    assert_int_equal(submit_as(f, 1, 5, 8, &no), 0); /* the same one again does not count */
+    assert_int_equal(submit_as(f, 2, 5, 8, &no), 0);
+    assert_int_equal(submit_as(f, 3, 5, 8, &no), -1);
+    assert_int_equal(no.code, EXIT_CODE_QUOTA);
+    assert_true(no.retry_sec == 30);
+    assert_non_null(strstr(no.err.text, "2 requests a minute (k3queued.max_rate_per_user)"));
+    assert_int_equal(submit_as(f, 4, 6, 8, &no), 0); /* somebody else */
+    f->queue->now += 20;
+    assert_int_equal(submit_as(f, 3, 5, 8, &no), -1);
+    assert_true(no.retry_sec >= 10 && no.retry_sec <= 11);
+    f->queue->now += no.retry_sec;
+    assert_int_equal(submit_as(f, 3, 5, 8, &no), 0);
+    f->queue->now += 1000; /* no more is saved up than a minute's worth */
+    assert_int_equal(submit_as(f, 5, 5, 8, &no), 0);
+    assert_int_equal(submit_as(f, 6, 5, 8, &no), 0);
+    assert_int_equal(submit_as(f, 7, 5, 8, &no), -1);
+}
+
 static void delta(struct fixture *f, struct engine *e, uint8_t n, uint64_t off, uint32_t token)
 {
     struct k3_id id = id_of(n);
@@ -267,6 +351,81 @@ static void test_the_daemons_own_sleep(void **state)
     f->queue->now += 100;
     queue_tick(f->queue);
     assert_int_equal(engines_count(f->queue->engines), 1);
+}
+
+/* The reason says first what happened, then what is waited for: nobody waits in silence for a job that is gone. */
+static void test_no_engine_comes_back(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+
+    lease_engine_lost(f->queue, e, "test");
+    assert_string_equal(r->reason, "EngineLost");
+    f->queue->now += 11;
+    queue_tick(f->queue);
+    assert_string_equal(r->reason, "NoEngine");
+}
+
+/* Seconds pass, and the engine says in each that it is there. */
+static void pass(struct fixture *f, struct engine *e, int seconds)
+{
+    for (int i = 0; i < seconds; i++) {
+        f->queue->now += 1;
+        e->heard = f->queue->now;
+        queue_tick(f->queue);
+    }
+}
+
+static void test_an_engine_that_stands_still(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+    struct message m;
+
+    pass(f, e, 99);
+    delta(f, e, 1, 0, 50);
+    pass(f, e, 99);
+    assert_int_equal(request_state(r), REQUEST_RUNNING);
+    pass(f, e, 2);
+    assert_int_equal(request_state(r), REQUEST_QUEUED);
+    assert_int_equal(e->state, ENGINE_FENCED);
+    assert_int_equal(r->tokens, 1);
+    while (hear(f->engine, &m) == WIRE_HEARTBEAT)
+        message_clear(&m);
+    assert_int_equal(m.head.type, WIRE_ENGINE_CANCEL);
+    queue_turn(f->queue);
+    pass(f, e, 100);
+    assert_int_equal(request_state(r), REQUEST_QUEUED);
+    assert_string_equal(r->reason, "EngineStalled");
+    delta(f, e, 1, 1, 51); /* not the holder's any more */
+    assert_int_equal(r->tokens, 1);
+
+    e->slots = 2;
+    engine_credit(e, 1); /* it has not let go of everything */
+    queue_turn(f->queue);
+    assert_int_equal(request_state(r), REQUEST_QUEUED);
+    engine_credit(e, 2);
+    queue_turn(f->queue);
+    assert_int_equal(request_state(r), REQUEST_RUNNING);
+    assert_ptr_equal(r->engine, e);
+    pass(f, e, 99);
+    assert_int_equal(request_state(r), REQUEST_RUNNING);
+}
+
+/* Half full is more than a quarter full, whatever is left. */
+static void test_the_least_loaded_engine(void **state)
+{
+    struct engine half = {.slots = 2, .leased = 1, .credit = 1}, quarter = {.slots = 4, .leased = 1, .credit = 3};
+    struct engine large = {.slots = 8, .leased = 2, .credit = 6}, none = {.slots = 1, .credit = 1};
+
+    (void)state;
+    assert_true(engine_less_loaded(&quarter, &half));
+    assert_false(engine_less_loaded(&half, &quarter));
+    assert_true(engine_less_loaded(&none, &large));
+    assert_true(engine_less_loaded(&large, &quarter));
+    assert_false(engine_less_loaded(&quarter, &large));
 }
 
 static void test_wrong_offsets(void **state)
@@ -415,8 +574,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_accepted_only_after_the_commit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancelled_before_the_commit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limits_have_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tokens_of_an_answer_are_limited, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_rate, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_engine_lost_and_another, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_daemons_own_sleep, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_engine_comes_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_engine_that_stands_still, setup, teardown),
+        cmocka_unit_test(test_the_least_loaded_engine),
         cmocka_unit_test_setup_teardown(test_wrong_offsets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_end_that_does_not_add_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_given_up_after_losses, setup, teardown),
