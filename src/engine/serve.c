@@ -29,6 +29,7 @@
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "model/forward.h"
+#include "model/safetensors.h"
 #include "model/weights.h"
 #include "text/vocab.h"
 #include "wire/message.h"
@@ -101,6 +102,15 @@ static struct forward_limits forward_limits(const struct engine *e)
                                    .page_tokens = e->limits.page_tokens};
 }
 
+/* The headers of all its files are read, so that one which is missing or cut ends the job now and not at every start. */
+static int know_files(const char *model, struct k3_error *err)
+{
+    struct safetensors *files = safetensors_open_dir(model, err);
+
+    safetensors_close(files);
+    return files ? 0 : -1;
+}
+
 static int know_model(struct engine *e, struct k3_error *err)
 {
     const char *model = e->settings->k3served.model, *backend = e->settings->k3served.backend;
@@ -109,7 +119,7 @@ static int know_model(struct engine *e, struct k3_error *err)
         errno = EINVAL;
         return k3_errorf(err, "k3.conf names no checkpoint: set k3served.model to its directory");
     }
-    if (k3_config_load(model, &e->config, err) < 0 || set_limits(e, err) < 0)
+    if (k3_config_load(model, &e->config, err) < 0 || set_limits(e, err) < 0 || know_files(model, err) < 0)
         return -1;
     if (e->shard.rank == 0 && !(e->vocab = vocab_load(model, err)))
         return -1;
