@@ -102,7 +102,8 @@ static struct forward_limits forward_limits(const struct engine *e)
                                    .page_tokens = e->limits.page_tokens};
 }
 
-/* The headers of all its files are read, so that one which is missing or cut ends the job now and not at every start. */
+/* The headers of all its files are read, so that one which is missing or cut ends the job now and not at every start.
+ */
 static int know_files(const char *model, struct k3_error *err)
 {
     struct safetensors *files = safetensors_open_dir(model, err);
