@@ -84,6 +84,16 @@ result $? "--no-thinking answers at once"
 says 1 "^k3run: cannot write the output" "a full disk is noticed" \
     bash -c "k3run --model '$model' --max-tokens 3 --output tokens Hi >/dev/full"
 
+# --- logits and ids need no tokenizer
+
+mkdir "$tmp/bare"
+cp "$model/config.json" "$model/model.safetensors" "$tmp/bare"
+k3run --model "$tmp/bare" --prompt-tokens $ids --dump-logits "$tmp/bare/logits"
+like "$? $(head -c 200 "$tmp/bare/logits" | tr '\0' ' ')" '^0 .*"logits":\{"dtype":"F32"' "--dump-logits without a tiktoken.model"
+is "$(k3run --model "$tmp/bare" --output tokens --temperature 0 --max-tokens 12 --prompt-tokens $ids)" "$greedy" \
+    "ids without a tiktoken.model"
+says 1 "^k3run: $tmp/bare/tiktoken.model: " "text needs it" k3run --model "$tmp/bare" --prompt-tokens $ids
+
 # --- refusals
 
 says 1 "^k3run: /nonsense/config.json: " "a model that is not there" k3run --model /nonsense Hello

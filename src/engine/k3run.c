@@ -615,13 +615,14 @@ static int prepare_prompt(struct run *r, struct k3_error *err)
 
     r->printer.start = PARSER_IN_RESPONSE;
     r->printer.show_reasoning = o->show_reasoning;
-    if ((o->text || !o->output_tokens) && load_vocab(r, err) < 0)
+    int prints_text = !o->output_tokens && r->max_tokens > 0;
+    if ((o->text || prints_text) && load_vocab(r, err) < 0)
         return -1;
     if (o->text && chat(o, r->printer.vocab, &r->prompt, &r->printer.start, err) < 0)
         return -1;
     if (!o->text)
         tokens_append(&r->prompt, o->prompt.id, o->prompt.n);
-    if (!o->output_tokens)
+    if (prints_text)
         r->printer.parser = parser_create(r->printer.vocab, r->printer.start);
     for (size_t i = 0; i < r->prompt.n; i++)
         if (r->prompt.id[i] >= r->config.vocab)
