@@ -185,23 +185,25 @@ static int by_data(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones before what begins at the same place */
 }
 
-/* The tensors, in the order of their data, must tile it. */
-static int check_tiling(const struct mapped_file *f, const struct safetensors_tensor *t, size_t count,
-                        struct k3_error *err)
+static uint64_t begin_of(const struct safetensors *st, const struct safetensors_tensor *t)
+{
+    return (uint64_t)((const uint8_t *)t->data - st->files[t->file].data);
+}
+
+/* t: a file's tensors in the order of their data. */
+static int check_overlap(const struct safetensors *st, const struct safetensors_tensor *t, size_t count,
+                         struct k3_error *err)
 {
     uint64_t end = 0;
 
     for (size_t i = 0; i < count; i++) {
-        uint64_t begin = (uint64_t)((const uint8_t *)t[i].data - f->data);
-        if (begin != end)
-            return k3_errorf(err, "%s: tensor %s begins at %llu, but the one before it ends at %llu: %s", f->path,
-                             t[i].name, (unsigned long long)begin, (unsigned long long)end,
-                             begin < end ? "they overlap" : "a gap");
+        uint64_t begin = begin_of(st, &t[i]);
+        if (begin < end)
+            return k3_errorf(err, "%s: tensor %s begins at %llu, but the one before it ends at %llu: they overlap",
+                             safetensors_file(st, t[i].file), t[i].name, (unsigned long long)begin,
+                             (unsigned long long)end);
         end = begin + t[i].bytes;
     }
-    if (end != f->data_size)
-        return k3_errorf(err, "%s: the last tensor ends at %llu of %llu bytes of data", f->path,
-                         (unsigned long long)end, (unsigned long long)f->data_size);
     return 0;
 }
 
@@ -228,7 +230,7 @@ static int add_tensors(struct safetensors *st, int file, const json_t *header, s
         st->count++;
     }
     qsort(st->tensors + first, st->count - first, sizeof *st->tensors, by_data);
-    return check_tiling(f, st->tensors + first, st->count - first, err);
+    return check_overlap(st, st->tensors + first, st->count - first, err);
 }
 
 /* Takes path. */
@@ -412,6 +414,27 @@ void safetensors_close(struct safetensors *st)
     free(st->slots);
     free(st);
     errno = saved;
+}
+
+int safetensors_check_gaps(const struct safetensors *st, struct k3_error *err)
+{
+    size_t i = 0;
+
+    for (int file = 0; file < st->file_count; file++) {
+        const struct mapped_file *f = &st->files[file];
+        uint64_t end = 0;
+        for (; i < st->count && st->tensors[i].file == file; i++) {
+            const struct safetensors_tensor *t = &st->tensors[i];
+            if (begin_of(st, t) != end)
+                return k3_errorf(err, "%s: tensor %s begins at %llu, but the one before it ends at %llu: a gap",
+                                 f->path, t->name, (unsigned long long)begin_of(st, t), (unsigned long long)end);
+            end += t->bytes;
+        }
+        if (end != f->data_size)
+            return k3_errorf(err, "%s: the last tensor ends at %llu of %llu bytes of data", f->path,
+                             (unsigned long long)end, (unsigned long long)f->data_size);
+    }
+    return 0;
 }
 
 size_t safetensors_count(const struct safetensors *st)

@@ -344,7 +344,8 @@ struct weights *weights_load(const char *model_dir, const struct k3_config *c, c
         k3_errorf(err, "%s: no memory for a table of %zu tensors", model_dir, safetensors_count(st));
         goto out;
     }
-    if (check_inventory(st, model_dir, c, found, err) < 0 || check_others(st, found, sh->rank == 0, err) < 0)
+    if (check_inventory(st, model_dir, c, found, err) < 0 || check_others(st, found, sh->rank == 0, err) < 0 ||
+        safetensors_check_gaps(st, err) < 0)
         goto out;
     w = create(c, sh);
     if (arena_commit(w->arena, err) < 0) {

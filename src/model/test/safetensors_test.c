@@ -36,8 +36,9 @@ static void expect_refused(const char *dir, const char *sentence)
     struct k3_error err = {""};
     struct safetensors *st = safetensors_open_dir(dir, &err);
 
-    if (st)
+    if (st && safetensors_check_gaps(st, &err) == 0)
         fail_msg("opened, instead of \"%s\"", sentence);
+    safetensors_close(st);
     if (!strstr(err.text, sentence) || !strstr(err.text, dir))
         fail_msg("\"%s\" instead of \"%s\"", err.text, sentence);
 }
@@ -57,6 +58,7 @@ static void reads_what_a_file_holds(void **state)
                29, 0);
     struct safetensors *st = safetensors_open_dir(dir, &err);
     assert_non_null(st);
+    assert_int_equal(safetensors_check_gaps(st, &err), 0);
     assert_int_equal(safetensors_count(st), 4);
     const struct safetensors_tensor *b = safetensors_find(st, "b");
     assert_non_null(b);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,6 +232,33 @@ static void another_checkpoint_is_refused_by_name(void **state)
     }
 }
 
+/* The header forgets a tensor whose bytes are still there. */
+static void a_gap_is_named_by_what_is_missing(void **state)
+{
+    static const char forgotten[] = "\"language_model.model.layers.0.self_attn.g_proj.weight\"";
+    const char *dir = *state;
+    struct k3_config c;
+    struct k3_error err = {""};
+    char *path = k3_asprintf("%s/model.safetensors", dir), *text = k3_zalloc(1 << 16);
+
+    read_small(&c);
+    write_changed(dir, &c, &(struct change){0});
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 8, SEEK_SET), 0);
+    size_t room = fread(text, 1, (1 << 16) - 1, f);
+    char *entry = strstr(text, forgotten), *end = entry ? strstr(entry, "},") : NULL;
+    assert_non_null(end);
+    memset(entry, ' ', (size_t)(end + 2 - entry));
+    assert_int_equal(fseek(f, 8, SEEK_SET), 0);
+    assert_int_equal(fwrite(text, 1, room, f), room);
+    assert_int_equal(fclose(f), 0);
+    assert_null(weights_load(dir, &c, &(struct shard){1, 0}, NULL, NULL, &err));
+    assert_non_null(strstr(err.text, "layers.0.self_attn.g_proj.weight is missing"));
+    free(text);
+    free(path);
+}
+
 static int set_up(void **state)
 {
     *state = tree_create();
@@ -253,6 +281,7 @@ int main(void)
         test(tensors_are_described),
         cmocka_unit_test(the_real_model_takes_what_the_budget_says),
         test(another_checkpoint_is_refused_by_name),
+        test(a_gap_is_named_by_what_is_missing),
     };
     k3_log_level(LOG_WARNING);
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
