@@ -19,9 +19,14 @@ more_than() { (($(grep -cE "$2" "$log") > $1)); }
 start_munged
 write_conf
 write_daemon_conf 'k3queued = { heartbeat = 0.2; };'
+export NOTIFY_SOCKET=$tmp/notify
+fakeclient --pause 5 systemd >"$tmp/told" &
+systemd=$!
+wait_for 5 test -S "$NOTIFY_SOCKET"
 start k3queued k3queued -f "$conf"
 queued_pid=$pid
 wait_for 5 test -S "$tmp/k3queued.sock"
+ok "systemd is told when the daemon is ready" wait_for 5 grep -qx READY=1 "$tmp/told"
 ok "a request waits" fakeclient --no-watch submit
 ok "a valid file is taken over" reload 'k3queued = { heartbeat = 0.2; max_queued = 1; };' "settings reloaded"
 is "$(fakeclient --no-watch submit)" "refused 4 the queue is full: 1 requests (k3queued.max_queued)" "and counts from now on"
@@ -48,4 +53,7 @@ is "$(wc -l <"$log")" "$lines" "with less in the log then"
 ok "the daemon lives" kill -0 "$queued_pid"
 stop_queued
 is $? 0 "and ends cleanly"
+wait $systemd
+is "$(grep -vE "MONOTONIC_USEC=[0-9]+$" "$tmp/told" | tr '\n' ' ')" \
+    "READY=1 $(for _ in 1 2 3 4 5 6; do printf 'RELOADING=1 READY=1 '; done)STOPPING=1 " "systemd was told of every reload and of the end"
 done_testing

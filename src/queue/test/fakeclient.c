@@ -1,18 +1,21 @@
 /* fakeclient - a client for tests: says one thing to the k3queued of k3.conf and prints what comes back, one line a
  * message
  *
- *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|delta|ok|garbage|squat
+ *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|delta|ok|garbage|squat|systemd
  *
- * Text that was streamed is printed at the end as one line "text ...".  Exit status 0, or the code of REFUSED; 9:
- * nothing came for
+ * systemd prints what comes to NOTIFY_SOCKET, for --pause seconds.  Text that was streamed is printed at the end as one
+ * line "text ...".  Exit status 0, or the code of REFUSED; 9: nothing came for
  * --wait seconds. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <sodium.h>
@@ -173,6 +176,26 @@ static void squat(void *zmq, const char *endpoint)
         squatters[i] = dealer;
     }
     usleep((useconds_t)(opt.pause_sec * 1e6));
+}
+
+/* As systemd listens to a service. */
+static void be_systemd(void)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    struct pollfd p = {fd, POLLIN, 0};
+    char got[200];
+
+    snprintf(at.sun_path, sizeof at.sun_path, "%s", getenv("NOTIFY_SOCKET"));
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) < 0) {
+        perror("fakeclient: NOTIFY_SOCKET");
+        exit(8);
+    }
+    while (poll(&p, 1, (int)(opt.pause_sec * 1e3)) > 0) {
+        ssize_t n = recv(fd, got, sizeof got, 0);
+        printf("%.*s\n", n > 0 ? (int)n : 0, got);
+    }
+    close(fd);
 }
 
 static void say_what(const char *what)
@@ -445,6 +468,10 @@ int main(int argc, char **argv)
     for (; optind < argc; optind++) {
         if (!strcmp(argv[optind], "squat")) {
             squat(zmq, settings.common.socket);
+            continue;
+        }
+        if (!strcmp(argv[optind], "systemd")) {
+            be_systemd();
             continue;
         }
         say_what(argv[optind]);
