@@ -21,6 +21,7 @@ PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL=C
 
 tap_count=0 tap_failed=0 tap_planned=
+tap_slurm=''
 tap_pids=() tap_at_exit=() tap_expected=()
 secret=
 
@@ -220,6 +221,7 @@ start_slurm() {
     shift || true
     need slurmctld slurmd srun munged mungekey
     at_exit tap_stop_slurm
+    tap_slurm=yes
     if ! "$top_srcdir/contrib/minislurm" "$@" up "$tmp/slurm" "$nodes" >"$tmp/slurm.out" 2>&1; then
         diag "$(cat "$tmp/slurm.out")"
         exit 1
@@ -230,11 +232,15 @@ start_slurm() {
 tap_stop_slurm() { "$top_srcdir/contrib/minislurm" down "$tmp/slurm"; }
 
 # write_conf TEXT : $tmp/k3.conf, for every k3 program that this script runs: where the daemons are, then TEXT.
+# Without a Slurm of this script's own there are no jobs to be checked.
 write_conf() {
+    local text=${1-} unchecked='check_job = "no"; state_dir = "'$tmp'/state";'
     export K3_CONF=$tmp/k3.conf
+    [[ ! $tap_slurm ]] || unchecked='state_dir = "'$tmp'/state";'
+    [[ $text == *'k3queued = {'* ]] || text+=$'\nk3queued = { };'
     cat >"$K3_CONF" <<END
-common = { socket = "ipc://$tmp/k3queued.sock"; munge_socket = "$munge_socket"; };
-${1-}
+common = { socket = "ipc://$tmp/k3queued.sock"; munge_socket = "$munge_socket";};
+${text/'k3queued = {'/"k3queued = { $unchecked"}
 END
 }
 
@@ -247,6 +253,7 @@ start_queued() {
 
 # restart_queued : with the k3.conf that is there.
 restart_queued() {
+    rm -f "$tmp/k3queued.sock" # of the one before
     start k3queued k3queued
     queued_pid=$pid
     wait_for 10 test -S "$tmp/k3queued.sock" || diag "k3queued did not start: $(tail -n 5 "$tmp/log/k3queued.log")"

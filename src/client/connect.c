@@ -4,9 +4,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <sodium.h>
 #include <zmq.h>
@@ -15,47 +12,24 @@
 #include "common/clock.h"
 #include "wire/auth.h"
 #include "wire/frame.h"
+#include "wire/route.h"
 
 struct connection {
     const struct settings *settings;
+    struct route *route;
     void *zmq, *socket, *watch;
     struct auth *auth;
 };
 
 static const char watch_endpoint[] = "inproc://watch";
 
-/* ZeroMQ tries for ever and in silence to reach a socket file that is missing or dead, so knock first. */
-static int knock(const char *endpoint, struct k3_error *err)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const char *path = endpoint + strlen("ipc://");
-    int fd, rc;
-
-    if (strncmp(endpoint, "ipc://", strlen("ipc://")) != 0 || strlen(path) >= sizeof address.sun_path)
-        return 0;
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    if ((fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) < 0)
-        return 0;
-    rc = connect(fd, (struct sockaddr *)&address, sizeof address);
-    int cause = rc < 0 ? errno : 0;
-    close(fd);
-    errno = cause;
-    if (cause == ENOENT || cause == ECONNREFUSED)
-        return k3_errorf(err, "%s: k3queued is not running there (%s)", path,
-                         cause == ENOENT ? "no such socket" : "nobody listens");
-    if (cause == EACCES)
-        return k3_errorf(err, "%s: you may not use this socket", path);
-    return 0;
-}
-
 struct connection *connect_open(const struct settings *settings, struct k3_error *err)
 {
-    struct connection *c;
+    struct connection *c = k3_zalloc(sizeof *c);
 
-    if (knock(settings->common.socket, err) < 0)
-        return NULL;
-    c = k3_zalloc(sizeof *c);
     c->settings = settings;
+    if (!(c->route = route_find(settings, err)) || route_knock(c->route, err) < 0)
+        goto fail;
     if (sodium_init() < 0) {
         k3_errorf(err, "libsodium: no random numbers");
         goto fail;
@@ -65,8 +39,7 @@ struct connection *connect_open(const struct settings *settings, struct k3_error
         goto fail;
     }
     if (!(c->auth = auth_create(settings->common.munge_socket, err)) ||
-        !(c->socket = frame_socket(c->zmq, ZMQ_DEALER, 0, err)) ||
-        frame_connect(c->socket, settings->common.socket, err) < 0)
+        !(c->socket = route_connect(c->route, c->zmq, 0, err)))
         goto fail;
     return c;
 fail:
@@ -89,6 +62,7 @@ void connect_close(struct connection *c)
     auth_destroy(c->auth);
     if (c->zmq)
         zmq_ctx_term(c->zmq);
+    route_destroy(c->route);
     free(c);
     errno = saved;
 }
@@ -132,7 +106,7 @@ double connect_timeout(const struct connection *c)
 
 void connect_unreachable(const struct connection *c, struct k3_error *err)
 {
-    k3_errorf(err, "%s: k3queued does not answer within %g s", c->settings->common.socket, c->settings->common.timeout);
+    route_silent(c->route, c->settings->common.timeout, err);
 }
 
 enum exit_code connect_ask(struct connection *c, const struct message *question, enum message_type wanted,

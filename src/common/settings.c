@@ -9,6 +9,7 @@
 #include "common/conf.h"
 
 static const char *const log_levels[] = {"err", "warning", "notice", "info", "debug", NULL};
+static const char *const autos[] = {"auto", "yes", "no", NULL};
 static const char *const efforts[] = {"low", "medium", "high", "max", NULL};
 
 #define TEXT(section, key, initial, choices, sentence)                                                                 \
@@ -26,12 +27,17 @@ static const char *const efforts[] = {"low", "medium", "high", "max", NULL};
 
 /* clang-format off */
 static const struct conf_row rows[] = {
-    TEXT(common, socket, "ipc:///run/k3/k3queued.sock", NULL, "Where k3queued listens: a ZeroMQ endpoint."),
+    TEXT(common, socket, "ipc:///run/k3/k3queued.sock", NULL, "Where programs on k3queued's own host reach it: ipc:// and a path."),
+    TEXT(common, server, "", NULL, "Where those on other hosts reach it: tcp://HOST:PORT; empty: nowhere.  PORT may be left out and is 7420."),
+    TEXT(common, server_key, "", NULL, "Public key of k3queued, 64 hex digits, or the path of a file that holds it; needed with server."),
     TEXT(common, munge_socket, "", NULL, "munged's socket; empty: where libmunge looks by itself."),
     REAL(common, timeout, "10", 0.1, 3600, "Seconds that a command waits for k3queued to answer."),
     TEXT(common, log_level, "info", log_levels, "Least severe lines that are logged."),
 
     TEXT(k3queued, user, "", NULL, "User whose jobs may register as engines; empty: the one k3queued runs as."),
+    TEXT(k3queued, listen, "", NULL, "Where it listens for other hosts: tcp://INTERFACE:PORT, or an address in place of the interface; empty: nowhere."),
+    TEXT(k3queued, state_dir, "/var/lib/k3", NULL, "Directory of what the daemon keeps: its key."),
+    TEXT(k3queued, check_job, "auto", autos, "Ask squeue whether an engine's job is a running one of that user; auto: where squeue is installed."),
     INT(k3queued, max_queued, "10000", 1, 1e6, "Requests that may wait or run."),
     INT(k3queued, max_queued_per_user, "1000", 1, 1e6, "Requests of one user that may wait or run."),
     INT(k3queued, max_queued_mib, "2048", 1, 1 << 20, "MiB that their prompts may fill."),

@@ -12,13 +12,18 @@
 /* Texts are owned by the struct. */
 struct settings {
     struct {
-        char *socket;       /* ZeroMQ endpoint */
+        char *socket;       /* ipc endpoint on k3queued's host */
+        char *server;       /* tcp endpoint for other hosts; "": none */
+        char *server_key;   /* k3queued's public key: hex digits, or the file's path */
         char *munge_socket; /* "": libmunge's default */
         double timeout;     /* seconds that a command waits for the daemon */
         char *log_level;    /* k3_log_parse_level() knows it */
     } common;
     struct {
-        char *user; /* "": the daemon's own */
+        char *user;      /* "": the daemon's own */
+        char *listen;    /* tcp endpoint; "": none */
+        char *state_dir; /* directory */
+        char *check_job; /* "auto", "yes", "no" */
         int max_queued, max_queued_per_user;
         int max_queued_mib, max_queued_mib_per_user;
         int max_rate_per_user; /* requests a minute */

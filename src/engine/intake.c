@@ -155,6 +155,7 @@ static void say_hello(struct intake *in)
     hello->model = (char *)in->o.model;
     hello->ranks = (uint32_t)in->o.ranks;
     hello->layout = in->layout;
+    hello->key = (char *)route_key(in->o.route);
     hello->vmin = WIRE_VERSION_OLDEST;
     hello->vmax = WIRE_VERSION;
     hello->held.n = in->held_count;
@@ -481,8 +482,7 @@ struct intake *intake_create(struct loop *loop, void *zmq, const struct intake_o
     fsm_init(&in->life, &life, LOADING);
     in->heartbeat_s = 1;
     if (!(in->auth = auth_create(o->munge_socket, err)) ||
-        !(in->socket = frame_socket(zmq, ZMQ_DEALER, LINE_MESSAGES, err)) ||
-        frame_connect(in->socket, o->endpoint, err) < 0) {
+        !(in->socket = route_connect(o->route, zmq, LINE_MESSAGES, err))) {
         intake_destroy(in);
         return NULL;
     }

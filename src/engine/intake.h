@@ -12,11 +12,13 @@
 #include "common/loop.h"
 #include "engine/mailbox.h"
 #include "engine/prepare.h"
+#include "wire/route.h"
 
 struct intake;
 
 struct intake_options {
-    const char *endpoint, *munge_socket;
+    const struct route *route; /* to the daemon */
+    const char *munge_socket;
     uint32_t job; /* of Slurm */
     const char *node, *model;
     int ranks;

@@ -55,6 +55,7 @@ struct engine {
     /* Rank 0. */
     char model[MESSAGE_NAME];
     void *zmq;
+    struct route *route; /* to the daemon */
     struct intake *intake;
     pthread_t leader;
     bool step_lost;      /* the other ranks hang in the middle of a step */
@@ -315,11 +316,14 @@ static int open_intake(struct engine *e, struct k3_error *err)
     if (!(e->step.orders = mailbox_create(err)) || !(e->step.reports = mailbox_create(err)) ||
         !(e->step.deltas = report_pool_create(STEP_DELTAS * e->limits.slots, err)))
         return -1;
+    if (!(e->route = route_find(e->settings, err)))
+        return -1;
+    log_info("the daemon is looked for at %s", route_endpoint(e->route));
     e->zmq = zmq_ctx_new();
     name_model(e);
     e->intake = intake_create(e->loop, e->zmq,
                               &(struct intake_options){
-                                  .endpoint = e->settings->common.socket,
+                                  .route = e->route,
                                   .munge_socket = e->settings->common.munge_socket,
                                   .job = job_id(),
                                   .node = boot_node(e->boot),
@@ -378,6 +382,7 @@ static void close_intake(struct engine *e)
     intake_destroy(e->intake);
     if (e->zmq)
         zmq_ctx_term(e->zmq);
+    route_destroy(e->route);
     mailbox_destroy(e->step.orders, order_free);
     mailbox_destroy(e->step.reports, report_free);
     report_pool_destroy(e->step.deltas);

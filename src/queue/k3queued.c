@@ -9,20 +9,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <sodium.h>
 #include <zmq.h>
 
+#include "common/command.h"
 #include "common/error.h"
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/notify.h"
 #include "common/settings.h"
+#include "queue/gate.h"
 #include "queue/seat.h"
 #include "queue/server.h"
+#include "queue/serverkey.h"
+#include "wire/endpoint.h"
 
 struct arguments {
     const char *conf; /* -f */
@@ -125,17 +128,6 @@ static int find_service_user(const char *name, uid_t *uid, struct k3_error *err)
     return 0;
 }
 
-/* A descriptor for every client. */
-static void raise_file_limit(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 /* libzmq 4.3 numbers the peers of a ROUTER from rand(), which starts alike in every process, and a peer may bring a
  * number of its own.  One that guesses right takes the place of a peer that has left, or ends this process when its
  * number comes up. */
@@ -144,12 +136,18 @@ static void make_peers_hard_to_guess(void)
     srand(randombytes_random());
 }
 
+static bool is_checking_jobs(const char *check)
+{
+    return strcmp(check, "auto") == 0 ? command_exists("squeue") : strcmp(check, "yes") == 0;
+}
+
 /* What the server is made from, and made anew from when k3.conf has changed.  Borrows from settings. */
 static int fill_options(struct server_options *o, const struct settings *s, struct k3_error *err)
 {
     *o = (struct server_options){
         .endpoint = s->common.socket,
         .munge_socket = s->common.munge_socket,
+        .check_jobs = is_checking_jobs(s->k3queued.check_job),
         .queue =
             {
                 .max_queued = (unsigned int)s->k3queued.max_queued,
@@ -168,6 +166,24 @@ static int fill_options(struct server_options *o, const struct settings *s, stru
             },
     };
     return find_service_user(s->k3queued.user, &o->service_uid, err);
+}
+
+/* The tcp endpoint, to be freed, and the key for it; *listen stays NULL when there is to be none. */
+static int prepare_tcp(const struct settings *s, char **listen, struct curve_pair *pair, struct k3_error *err)
+{
+    const char *said = s->common.server_key;
+    uint8_t pinned[CURVE_BYTES];
+
+    if (!*s->k3queued.listen)
+        return 0;
+    if (!(*listen = endpoint_listen("k3queued.listen", s->k3queued.listen, err)) ||
+        serverkey_take(pair, s->k3queued.state_dir, err) < 0)
+        return -1;
+    if (*said && curve_pinned(pinned, "common.server_key", said, err) < 0)
+        log_warning("%s", err->text);
+    else if (*said && memcmp(pinned, pair->public_key, CURVE_BYTES) != 0)
+        log_warning("common.server_key is not the key of this daemon: nobody who reads this k3.conf reaches it by tcp");
+    return 0;
 }
 
 struct daemon {
@@ -189,7 +205,8 @@ static void on_stop(void *arg, int signo)
 /* Settings that this process keeps as they were when it started. */
 static void name_kept(const struct settings *started, const struct settings *fresh)
 {
-    static const char *const names[] = {"common.socket", "common.munge_socket", "k3queued.heartbeat"};
+    static const char *const names[] = {"common.socket", "common.munge_socket", "k3queued.heartbeat", "k3queued.listen",
+                                        "k3queued.state_dir"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *was = settings_get(started, names[i], NULL), *is = settings_get(fresh, names[i], NULL);
@@ -235,16 +252,31 @@ static int take_signals(struct daemon *d, struct k3_error *err)
     return loop_on_signal(d->loop, SIGHUP, on_reload, d, err);
 }
 
+static void log_start(const struct server_options *options)
+{
+    char key[CURVE_DIGITS + 1];
+
+    log_notice("k3queued %s listens on %s; engines are %s of uid %u", PACKAGE_VERSION, options->endpoint,
+               options->check_jobs ? "running jobs" : "processes", options->service_uid);
+    if (options->listen)
+        log_notice("listens on %s, common.server_key = \"%s\"", options->listen,
+                   curve_format(options->pair->public_key, key));
+}
+
 static int serve(const struct settings *settings, const char *conf, struct k3_error *err)
 {
     struct daemon d = {.conf = conf, .settings = settings};
     struct server_options options;
+    struct curve_pair pair;
+    char *listen = NULL;
     struct seat *seat = NULL;
     void *zmq = NULL;
     int rc = -1;
 
-    if (fill_options(&options, settings, err) < 0)
+    if (fill_options(&options, settings, err) < 0 || prepare_tcp(settings, &listen, &pair, err) < 0)
         goto out;
+    options.listen = listen;
+    options.pair = &pair;
     if (!(d.loop = loop_create(err)) || take_signals(&d, err) < 0)
         goto out;
     if (!(seat = seat_take(options.endpoint, err)))
@@ -256,8 +288,7 @@ static int serve(const struct settings *settings, const char *conf, struct k3_er
     }
     if (!(d.server = server_create(d.loop, zmq, &options, err)) || seat_open(seat, err) < 0)
         goto out;
-    log_notice("k3queued %s listens on %s; engines are uid %u's", PACKAGE_VERSION, options.endpoint,
-               options.service_uid);
+    log_start(&options);
     notify_ready();
     rc = loop_run(d.loop, err);
     server_end(d.server);
@@ -267,6 +298,8 @@ out:
         zmq_ctx_term(zmq);
     seat_leave(seat);
     loop_destroy(d.loop);
+    free(listen);
+    sodium_memzero(&pair, sizeof pair);
     return rc;
 }
 
@@ -288,7 +321,7 @@ int main(int argc, char **argv)
     if ((rc = show_settings(&settings, &arguments, &err)) >= 0)
         goto out;
     k3_log_level(k3_log_parse_level(settings.common.log_level));
-    raise_file_limit();
+    gate_open();
     rc = EXIT_CODE_OK;
     if (sodium_init() < 0 || serve(&settings, arguments.conf, &err) < 0) {
         log_err("%s", err.text);

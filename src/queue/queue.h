@@ -74,6 +74,7 @@ int refuse(struct refusal *no, enum exit_code code, const char *fmt, ...) __attr
 /* Who speaks: a peer, the version it speaks and, where proved, the uid. */
 struct caller {
     const struct frame_peer *peer;
+    const char *key; /* of its connection (frame_key()), NULL: it came by no tcp */
     uint16_t version;
     uid_t uid;
     struct engine *engine;   /* when it has registered as one */

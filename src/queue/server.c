@@ -4,20 +4,35 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "queue/gate.h"
+#include "queue/jobcheck.h"
 #include "queue/lease.h"
+#include "queue/zap.h"
 #include "wire/auth.h"
 #include "wire/frame.h"
 
 enum {
     TURN_FRAMES = 200,  /* taken off the socket before other things have their turn */
     REFUSALS = 20,      /* log lines about refusals in a heartbeat */
+    APPLICANTS = 8,     /* whose jobs are checked at a time */
     FAREWELL_MSEC = 500 /* for the last messages, when the daemon ends */
 };
 static const double soon_sec = 0.01; /* until somebody whose line was full is tried again */
+
+/* An engine that said HELLO, while squeue is asked about its job. */
+struct applicant {
+    struct server *server;
+    struct frame_peer peer;
+    uint16_t version;
+    struct message hello;
+    struct jobcheck *check;
+    TAILQ_ENTRY(applicant) link;
+};
 
 struct server {
     struct loop *loop;
@@ -26,7 +41,11 @@ struct server {
     void *socket;
     struct auth *auth;
     struct queue *queue;
+    struct zap *zap;
     uid_t service_uid;
+    bool check_jobs;
+    TAILQ_HEAD(, applicant) applicants;
+    unsigned int applicants_n;
     unsigned int refusals;        /* in this heartbeat: more than REFUSALS are counted and not logged */
     struct k3_error last_refused; /* of frames that were no messages, in this heartbeat ... */
     unsigned int bad_frames;      /* ... so many */
@@ -37,6 +56,28 @@ struct server {
 static void answer(struct server *s, const struct caller *c, struct message *m)
 {
     stream_answer(s->queue->stream, c->peer, c->version, m);
+}
+
+static void answer_refused(struct server *s, const struct caller *c, const struct k3_id *id, const struct refusal *no)
+{
+    struct message m = message_of(WIRE_REFUSED, id);
+
+    m.refused.code = no->code;
+    m.refused.msg = (char *)no->err.text;
+    m.refused.retry = no->retry_sec;
+    answer(s, c, &m);
+}
+
+/* Say no, and log it. */
+static void turn_away(struct server *s, const struct caller *c, const struct message_header *head,
+                      const struct refusal *no)
+{
+    char id[K3_ID_DIGITS + 1];
+
+    s->queue->stats.refused++;
+    k3_log(s->refusals++ < REFUSALS ? LOG_INFO : LOG_DEBUG, "req %s %s from uid %d refused: %s",
+           k3_id_format(&head->id, id), message_type_name(head->type), (int)c->uid, no->err.text);
+    answer_refused(s, c, &head->id, no);
 }
 
 static void answer_ok(struct server *s, const struct caller *c, const struct k3_id *id)
@@ -191,14 +232,12 @@ static void drop_strangers(struct server *s, const struct caller *c, const struc
     }
 }
 
-static int serve_hello(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+/* Take the engine in; all is checked that says whether it may. */
+static int enrol(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
 {
     struct message_engine_hello *hello = &m->engine_hello;
     struct engine *e = engines_by_job(s->queue->engines, hello->job);
 
-    if (hello->vmin > WIRE_VERSION || hello->vmax < WIRE_VERSION_OLDEST)
-        return refuse(no, EXIT_CODE_FAILED, "the engine speaks protocol %u to %u, this daemon %d to %d", hello->vmin,
-                      hello->vmax, WIRE_VERSION_OLDEST, WIRE_VERSION);
     if (c->engine && c->engine != e)
         return refuse(no, EXIT_CODE_USAGE, "this connection is job %u already", c->engine->job);
     if (e && e->incarnation != hello->inc) {
@@ -215,6 +254,74 @@ static int serve_hello(struct server *s, const struct caller *c, struct message 
     welcome(s, c);
     drop_strangers(s, c, e, hello);
     return 0;
+}
+
+static void dismiss(struct applicant *a)
+{
+    TAILQ_REMOVE(&a->server->applicants, a, link);
+    a->server->applicants_n--;
+    jobcheck_stop(a->check);
+    message_clear(&a->hello);
+    free(a);
+}
+
+static void on_checked(void *arg, enum jobcheck_verdict verdict, const char *why)
+{
+    struct applicant *a = arg;
+    struct server *s = a->server;
+    struct caller c = {.peer = &a->peer, .version = a->version, .uid = s->service_uid};
+    struct refusal no = {.code = EXIT_CODE_FAILED};
+
+    a->check = NULL;
+    s->queue->now = clock_monotonic();
+    c.engine = engines_by_peer(s->queue->engines, c.peer);
+    if (verdict == JOB_DOES_NOT)
+        refuse(&no, EXIT_CODE_DENIED, "%s", why);
+    else if (verdict == JOB_UNKNOWN)
+        refuse(&no, EXIT_CODE_FAILED, "%s", why);
+    if (verdict != JOB_RUNS || enrol(s, &c, &a->hello, &no) < 0)
+        turn_away(s, &c, &a->hello.head, &no);
+    dismiss(a);
+}
+
+/* Takes the message's content. */
+static int check_job(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    struct applicant *a;
+
+    TAILQ_FOREACH(a, &s->applicants, link)
+    if (frame_peer_equal(&a->peer, c->peer)) /* it has said so twice */
+        return 0;
+    if (s->applicants_n == APPLICANTS)
+        return refuse(no, EXIT_CODE_FAILED, "the jobs of %d other engines are being checked", APPLICANTS);
+    a = k3_zalloc(sizeof *a);
+    *a = (struct applicant){.server = s, .peer = *c->peer, .version = c->version};
+    a->check = jobcheck_start(s->loop, m->engine_hello.job, s->service_uid, on_checked, a, &no->err);
+    if (!a->check) {
+        free(a);
+        return -1;
+    }
+    a->hello = *m;
+    memset(m, 0, sizeof *m);
+    TAILQ_INSERT_TAIL(&s->applicants, a, link);
+    s->applicants_n++;
+    return 0;
+}
+
+static int serve_hello(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    struct message_engine_hello *hello = &m->engine_hello;
+    const struct engine *e = engines_by_job(s->queue->engines, hello->job);
+
+    if (hello->vmin > WIRE_VERSION || hello->vmax < WIRE_VERSION_OLDEST)
+        return refuse(no, EXIT_CODE_FAILED, "the engine speaks protocol %u to %u, this daemon %d to %d", hello->vmin,
+                      hello->vmax, WIRE_VERSION_OLDEST, WIRE_VERSION);
+    /* The credential is over this key: it is of no use to whoever has another connection. */
+    if (c->key && (!hello->key || strcmp(c->key, hello->key) != 0))
+        return refuse(no, EXIT_CODE_DENIED, "the engine's credential is for another connection's key");
+    if (!s->check_jobs || (e && e->incarnation == hello->inc)) /* that one was checked */
+        return enrol(s, c, m, no);
+    return check_job(s, c, m, no);
 }
 
 static int serve_load(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
@@ -382,28 +489,13 @@ static int serve(struct server *s, const struct frame *f, struct caller *c, stru
     return rc;
 }
 
-static void answer_refused(struct server *s, const struct caller *c, const struct k3_id *id, const struct refusal *no)
-{
-    struct message m = message_of(WIRE_REFUSED, id);
-
-    m.refused.code = no->code;
-    m.refused.msg = (char *)no->err.text;
-    m.refused.retry = no->retry_sec;
-    answer(s, c, &m);
-}
-
 static void serve_frame(struct server *s, const struct frame *f)
 {
-    struct caller c = {.peer = &f->from, .version = f->head.version, .uid = (uid_t)-1};
+    struct caller c = {.peer = &f->from, .key = frame_key(f), .version = f->head.version, .uid = (uid_t)-1};
     struct refusal no = {.code = EXIT_CODE_FAILED};
-    char id[K3_ID_DIGITS + 1];
 
-    if (serve(s, f, &c, &no) == 0)
-        return;
-    s->queue->stats.refused++;
-    k3_log(s->refusals++ < REFUSALS ? LOG_INFO : LOG_DEBUG, "req %s %s from uid %d refused: %s",
-           k3_id_format(&f->head.id, id), message_type_name(f->head.type), (int)c.uid, no.err.text);
-    answer_refused(s, &c, &f->head.id, &no);
+    if (serve(s, f, &c, &no) < 0)
+        turn_away(s, &c, &f->head, &no);
 }
 
 /* No message: nobody is answered, unless it is one of another version. */
@@ -441,6 +533,10 @@ static void on_readable(void *arg, short ready)
 /* Repeats are held back. */
 static void log_refusals(struct server *s)
 {
+    unsigned int connections = gate_refused();
+
+    if (connections)
+        log_warning("%u connections were refused: %u at a time is the most (RLIMIT_NOFILE)", connections, gate_width());
     if (s->refusals > REFUSALS)
         log_warning("%u more messages were refused", s->refusals - REFUSALS);
     if (s->bad_frames)
@@ -472,14 +568,27 @@ static void after_turn(void *arg)
         loop_timer_set(s->soon, soon_sec, 0);
 }
 
+/* After the ipc endpoint is bound: a socket's options hold for what it binds from then on, and keys are for tcp. */
+static int listen_tcp(struct server *s, void *zmq, const struct server_options *options, struct k3_error *err)
+{
+    if (!options->listen)
+        return 0;
+    if (!(s->zap = zap_create(s->loop, zmq, err)) || frame_over_tcp(s->socket, options->listen, err) < 0 ||
+        curve_serve(s->socket, options->pair, err) < 0)
+        return -1;
+    return frame_bind(s->socket, options->listen, err);
+}
+
 struct server *server_create(struct loop *loop, void *zmq, const struct server_options *options, struct k3_error *err)
 {
     struct server *s = k3_zalloc(sizeof *s);
 
     s->loop = loop;
     s->service_uid = options->service_uid;
+    s->check_jobs = options->check_jobs;
+    TAILQ_INIT(&s->applicants);
     if (!(s->auth = auth_create(options->munge_socket, err)) || !(s->socket = frame_socket(zmq, ZMQ_ROUTER, 0, err)) ||
-        frame_bind(s->socket, options->endpoint, err) < 0) {
+        frame_bind(s->socket, options->endpoint, err) < 0 || listen_tcp(s, zmq, options, err) < 0) {
         server_destroy(s);
         return NULL;
     }
@@ -495,6 +604,7 @@ struct server *server_create(struct loop *loop, void *zmq, const struct server_o
 void server_reload(struct server *s, const struct server_options *options)
 {
     s->service_uid = options->service_uid;
+    s->check_jobs = options->check_jobs;
     queue_reload(s->queue, &options->queue);
 }
 
@@ -517,9 +627,12 @@ void server_destroy(struct server *s)
         loop_timer_remove(s->tick);
         loop_source_remove(s->source);
     }
+    while (!TAILQ_EMPTY(&s->applicants))
+        dismiss(TAILQ_FIRST(&s->applicants));
     queue_destroy(s->queue);
     if (s->socket)
         zmq_close(s->socket);
+    zap_destroy(s->zap);
     auth_destroy(s->auth);
     free(s);
     errno = saved;

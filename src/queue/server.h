@@ -6,16 +6,23 @@
 #ifndef K3_QUEUE_SERVER_H
 #define K3_QUEUE_SERVER_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "common/error.h"
 #include "common/loop.h"
 #include "queue/queue.h"
+#include "wire/curve.h"
 
 struct server_options {
-    const char *endpoint;     /* borrowed for the call, as ... */
-    const char *munge_socket; /* ... this one */
-    uid_t service_uid;        /* whose jobs may be engines; he and root are operators, too */
+    /* Borrowed for the call: */
+    const char *endpoint;
+    const char *munge_socket;
+    const char *listen;            /* tcp endpoint, or NULL ... */
+    const struct curve_pair *pair; /* ... with the daemon's key */
+
+    uid_t service_uid; /* whose jobs may be engines; he and root are operators, too */
+    bool check_jobs;   /* ask squeue whether they are */
     struct queue_options queue;
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { HEADER, BODY, CREDENTIAL, PARTS };
+enum { HEARTBEAT_MSEC = 3000, HALF_OPEN_MSEC = 10000, CONNECT_MSEC = 2000 };
 
 bool frame_peer_equal(const struct frame_peer *a, const struct frame_peer *b)
 {
@@ -31,6 +32,18 @@ void *frame_socket(void *zmq, int type, int line_messages, struct k3_error *err)
         return NULL;
     }
     return socket;
+}
+
+/* An IPv6 address is written in brackets; names are looked up as IPv4 only, since ZeroMQ tries one address of a name.
+ */
+int frame_over_tcp(void *socket, const char *endpoint, struct k3_error *err)
+{
+    if (set_int(socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MSEC) < 0 ||
+        set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, HALF_OPEN_MSEC) < 0 ||
+        set_int(socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MSEC) < 0 ||
+        set_int(socket, ZMQ_IPV6, !!strchr(endpoint, '[')) < 0)
+        return k3_errorf(err, "ZeroMQ socket: %s", zmq_strerror(zmq_errno()));
+    return 0;
 }
 
 int frame_bind(void *socket, const char *endpoint, struct k3_error *err)
@@ -181,6 +194,13 @@ int frame_verify(const struct frame *f, struct auth *auth, uid_t *uid, gid_t *gi
 {
     return auth_verify(auth, part_data(f, CREDENTIAL), zmq_msg_size(&f->parts[CREDENTIAL]), part_data(f, HEADER),
                        MESSAGE_HEADER, part_data(f, BODY), zmq_msg_size(&f->parts[BODY]), uid, gid, err);
+}
+
+const char *frame_key(const struct frame *f)
+{
+    const char *key = zmq_msg_gets((zmq_msg_t *)&f->parts[HEADER], "User-Id");
+
+    return key && *key ? key : NULL;
 }
 
 int frame_decode(const struct frame *f, struct message *m, struct k3_error *err)

@@ -34,6 +34,10 @@ struct frame {
  * gone fails with EHOSTUNREACH and to one that does not read with EAGAIN.  The caller closes it by zmq_close(). */
 void *frame_socket(void *zmq, int type, int line_messages, struct k3_error *err);
 
+/* What is bound or connected from now on is this tcp endpoint: a peer that is gone without a word (half-open) is
+ * noticed within 15 s, an attempt to connect is given up and repeated after two. */
+int frame_over_tcp(void *socket, const char *endpoint, struct k3_error *err);
+
 /* Bind or connect, with a sentence that names the endpoint. */
 int frame_bind(void *socket, const char *endpoint, struct k3_error *err);
 int frame_connect(void *socket, const char *endpoint, struct k3_error *err);
@@ -51,6 +55,9 @@ void frame_clear(struct frame *f);
 
 /* Who signed it: auth_verify() on its parts. */
 int frame_verify(const struct frame *f, struct auth *auth, uid_t *uid, gid_t *gid, struct k3_error *err);
+/* The public key, as hex digits, of the peer whose connection it came by, where that is tcp and somebody answers ZAP
+ * (queue/zap.h); else NULL.  Good until frame_clear(). */
+const char *frame_key(const struct frame *f);
 /* message_decode() on its parts. */
 int frame_decode(const struct frame *f, struct message *m, struct k3_error *err);
 

@@ -181,6 +181,7 @@ static const struct field engine_hello_fields[] = {
     ROW(message_engine_hello, model, FIELD_STRING, MESSAGE_SENTENCE),
     ROW(message_engine_hello, ranks, FIELD_U32, MESSAGE_RANKS),
     ROW(message_engine_hello, layout, FIELD_STRING, MESSAGE_NAME),
+    ROW(message_engine_hello, key, FIELD_STRING, MESSAGE_NAME),
     ROW(message_engine_hello, vmin, FIELD_U32, UINT16_MAX),
     ROW(message_engine_hello, vmax, FIELD_U32, UINT16_MAX),
     ROW(message_engine_hello, held, FIELD_MAPS, MESSAGE_ROWS, .of = &held_layout),

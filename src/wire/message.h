@@ -261,6 +261,7 @@ struct message_engine_hello {
     char *model;
     uint32_t ranks;
     char *layout;
+    char *key;           /* over tcp: the public key of this connection, hex digits */
     uint32_t vmin, vmax; /* protocol versions */
     struct {
         struct message_held *v;

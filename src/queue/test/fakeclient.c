@@ -1,7 +1,7 @@
 /* fakeclient - a client for tests: says one thing to the k3queued of k3.conf and prints what comes back, one line a
  * message
  *
- *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|delta|ok|garbage|squat|systemd
+ *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|delta|ok|garbage|squat|crowd|systemd
  *
  * systemd prints what comes to NOTIFY_SOCKET, for --pause seconds.  Text that was streamed is printed at the end as one
  * line "text ...".  Exit status 0, or the code of REFUSED; 9: nothing came for
@@ -27,6 +27,7 @@
 #include "wire/auth.h"
 #include "wire/frame.h"
 #include "wire/message.h"
+#include "wire/route.h"
 
 static struct options {
     struct k3_id id;
@@ -196,6 +197,23 @@ static void be_systemd(void)
         printf("%.*s\n", n > 0 ? (int)n : 0, got);
     }
     close(fd);
+}
+
+/* Connect a thousand times to the daemon's socket file, say nothing, and leave after --pause seconds. */
+static void crowd(const char *endpoint)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fds[1000], n = 0;
+
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", endpoint + strlen("ipc://"));
+    for (int i = 0; i < 1000; i++) {
+        fds[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        n += connect(fds[i], (struct sockaddr *)&address, sizeof address) == 0;
+    }
+    printf("crowd of %d\n", n);
+    usleep((useconds_t)(opt.pause_sec * 1e6));
+    for (int i = 0; i < 1000; i++)
+        close(fds[i]);
 }
 
 static void say_what(const char *what)
@@ -448,6 +466,7 @@ int main(int argc, char **argv)
 {
     struct settings settings;
     struct k3_error err;
+    struct route *route;
     void *zmq = zmq_ctx_new();
     int rc = 0, linger = 2000;
 
@@ -460,9 +479,7 @@ int main(int argc, char **argv)
         die("settings", &err);
     if (!(auth = auth_create(settings.common.munge_socket, &err)))
         die("munge", &err);
-    if (!(sock = frame_socket(zmq, ZMQ_DEALER, opt.line, &err)))
-        die("socket", &err);
-    if (frame_connect(sock, settings.common.socket, &err) < 0)
+    if (!(route = route_find(&settings, &err)) || !(sock = route_connect(route, zmq, opt.line, &err)))
         die("socket", &err);
     zmq_setsockopt(sock, ZMQ_LINGER, &linger, sizeof linger);
     for (; optind < argc; optind++) {
@@ -472,6 +489,10 @@ int main(int argc, char **argv)
         }
         if (!strcmp(argv[optind], "systemd")) {
             be_systemd();
+            continue;
+        }
+        if (!strcmp(argv[optind], "crowd")) {
+            crowd(settings.common.socket);
             continue;
         }
         say_what(argv[optind]);
@@ -484,6 +505,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof squatters / sizeof *squatters && squatters[i]; i++)
         zmq_close(squatters[i]);
     zmq_ctx_term(zmq);
+    route_destroy(route);
     free(text);
     free(ids);
     return rc;

@@ -21,6 +21,7 @@
 #include "wire/auth.h"
 #include "wire/frame.h"
 #include "wire/message.h"
+#include "wire/route.h"
 
 enum { SLOTS = 256 };
 
@@ -42,6 +43,8 @@ static struct options {
     long short_at;                     /* end an answer with one token too few sent */
     bool deaf;                         /* to ENGINE_CANCEL */
     uint32_t think;                    /* tokens of thinking before the answer */
+    bool stays;                        /* says HELLO again to a daemon that does not know it (any more) */
+    const char *key;                   /* public key to claim, NULL: its own */
     const char *word;                  /* of the texts, before the number */
 } opt = {.job = 7,
          .slots = 4,
@@ -57,7 +60,11 @@ static struct options {
          .short_at = -1,
          .word = "w"};
 
+static struct route *route;
 static void *sock;
+static struct auth *auth;
+static double said_hello;
+static bool welcomed, serving;
 static struct work works[SLOTS];
 static long total; /* tokens produced */
 static double heartbeat = 1;
@@ -69,11 +76,11 @@ static void die(const char *what, const struct k3_error *err)
     exit(1);
 }
 
-static void say(struct message *m, struct auth *auth)
+static void say(struct message *m, struct auth *signer)
 {
     struct k3_error err;
 
-    if (frame_send(sock, NULL, m, auth, &err) < 0)
+    if (frame_send(sock, NULL, m, signer, &err) < 0)
         die("send", &err);
 }
 
@@ -85,6 +92,15 @@ static void say_credit(void)
     for (int i = 0; i < SLOTS; i++)
         if (works[i].used && m.credit.n > 0)
             m.credit.n--;
+    say(&m, NULL);
+}
+
+static void say_ready(void)
+{
+    struct message m = message_of(WIRE_ENGINE_READY, NULL);
+
+    m.engine_ready.slots = m.engine_ready.credit = opt.slots;
+    m.engine_ready.ctx = opt.context;
     say(&m, NULL);
 }
 
@@ -190,12 +206,32 @@ static void take(const struct message_lease *l)
         say_done(w, DONE_STOP, NULL);
 }
 
+static void say_hello(void)
+{
+    struct message m = message_of(WIRE_ENGINE_HELLO, NULL);
+
+    m.engine_hello.job = opt.job;
+    m.engine_hello.inc = opt.incarnation;
+    m.engine_hello.node = (char *)"fake";
+    m.engine_hello.model = (char *)"fake-model";
+    m.engine_hello.ranks = 2;
+    m.engine_hello.layout = (char *)"tp2";
+    m.engine_hello.key = opt.key ? (char *)opt.key : (char *)route_key(route);
+    m.engine_hello.vmin = WIRE_VERSION_OLDEST;
+    m.engine_hello.vmax = WIRE_VERSION;
+    said_hello = clock_monotonic();
+    say(&m, auth);
+}
+
 static void hear(const struct message *m)
 {
     switch (m->head.type) {
     case WIRE_ENGINE_WELCOME:
         heartbeat = m->engine_welcome.hb;
+        welcomed = true;
         puts("welcome");
+        if (opt.stays && serving)
+            say_ready();
         break;
     case WIRE_BATCH:
         for (size_t i = 0; i < m->batch.reqs.n; i++)
@@ -210,7 +246,10 @@ static void hear(const struct message *m)
         break;
     case WIRE_REFUSED:
         printf("refused %u %s\n", m->refused.code, m->refused.msg);
-        exit(4);
+        if (!opt.stays)
+            exit(4);
+        if (clock_monotonic() - said_hello > 1)
+            say_hello();
     default:
         break;
     }
@@ -260,21 +299,6 @@ static void work_all(double now)
     }
 }
 
-static void say_hello(struct auth *auth)
-{
-    struct message m = message_of(WIRE_ENGINE_HELLO, NULL);
-
-    m.engine_hello.job = opt.job;
-    m.engine_hello.inc = opt.incarnation;
-    m.engine_hello.node = (char *)"fake";
-    m.engine_hello.model = (char *)"fake-model";
-    m.engine_hello.ranks = 2;
-    m.engine_hello.layout = (char *)"tp2";
-    m.engine_hello.vmin = WIRE_VERSION_OLDEST;
-    m.engine_hello.vmax = WIRE_VERSION;
-    say(&m, auth);
-}
-
 static void load(void)
 {
     struct message m = message_of(WIRE_ENGINE_LOAD, NULL);
@@ -290,10 +314,8 @@ static void load(void)
         for (double end = clock_monotonic() + opt.load_sec / 4; clock_monotonic() < end;)
             hear_all(10);
     }
-    m = message_of(WIRE_ENGINE_READY, NULL);
-    m.engine_ready.slots = m.engine_ready.credit = opt.slots;
-    m.engine_ready.ctx = opt.context;
-    say(&m, NULL);
+    say_ready();
+    serving = true;
     puts("serving");
 }
 
@@ -309,7 +331,7 @@ static void parse(int argc, char **argv)
         {"rate", 1, NULL, 'r'},      {"load", 1, NULL, 'l'},     {"die-at", 1, NULL, 'd'},  {"mute-at", 1, NULL, 'm'},
         {"stall-at", 1, NULL, 'S'},  {"stall", 1, NULL, 'e'},    {"lie-at", 1, NULL, 'L'},  {"repeat-at", 1, NULL, 'R'},
         {"return-at", 1, NULL, 'b'}, {"short-at", 1, NULL, 'x'}, {"deaf", 0, NULL, 'D'},    {"think", 1, NULL, 'T'},
-        {"word", 1, NULL, 'w'},      {NULL, 0, NULL, 0}};
+        {"word", 1, NULL, 'w'},      {"key", 1, NULL, 'k'},      {"stays", 0, NULL, 'y'},   {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -359,6 +381,12 @@ static void parse(int argc, char **argv)
         case 'T':
             opt.think = (uint32_t)strtoul(optarg, NULL, 10);
             break;
+        case 'y':
+            opt.stays = true;
+            break;
+        case 'k':
+            opt.key = optarg;
+            break;
         case 'w':
             opt.word = optarg;
             break;
@@ -376,7 +404,6 @@ int main(int argc, char **argv)
 {
     struct settings settings;
     struct k3_error err;
-    struct auth *auth;
     void *zmq = zmq_ctx_new();
     double beat = 0;
 
@@ -388,9 +415,11 @@ int main(int argc, char **argv)
         die("settings", &err);
     if (!(auth = auth_create(settings.common.munge_socket, &err)))
         die("munge", &err);
-    if (!(sock = frame_socket(zmq, ZMQ_DEALER, 100000, &err)) || frame_connect(sock, settings.common.socket, &err) < 0)
+    if (!(route = route_find(&settings, &err)) || !(sock = route_connect(route, zmq, 100000, &err)))
         die("socket", &err);
-    say_hello(auth);
+    say_hello();
+    while (!welcomed && !stopping)
+        hear_all(10);
     load();
     while (!stopping) {
         double now = clock_monotonic();
@@ -417,5 +446,6 @@ int main(int argc, char **argv)
     settings_clear(&settings);
     zmq_close(sock);
     zmq_ctx_term(zmq);
+    route_destroy(route);
     return 0;
 }
