@@ -24,7 +24,10 @@ AC_DEFUN([X_AC_WITH_LIBRARY], [
                 x_ac_where=$with_$1])
         CPPFLAGS="$CPPFLAGS $$2_CFLAGS" LIBS="$$2_LIBS $LIBS"
         AC_MSG_CHECKING([for $6 of $1])
-        AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <$5>]], [[void *volatile p = (void *)$6; (void)p;]])], [have_$1=yes])
+        # The compiler looks in its own paths too, so a DIR of which nothing is there would pass.
+        AS_IF([test "x$with_$1" = xyes || test "x$with_$1" = xguess || test -d "$with_$1/include"], [
+            AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <$5>]], [[void *volatile p = (void *)$6; (void)p;]])],
+                [have_$1=yes])])
         AC_MSG_RESULT([$have_$1])
         CPPFLAGS=$x_ac_saved_CPPFLAGS LIBS=$x_ac_saved_LIBS
         AS_IF([test $have_$1 = yes], [
