@@ -75,7 +75,7 @@ cp -r "$model" "$tmp/cut"
 truncate -s -100 "$tmp/cut/model.safetensors"
 sed "s|$model|$tmp/cut|" "$K3_CONF" >"$tmp/cut.conf"
 mpi 2 k3served --file "$tmp/cut.conf" >"$tmp/out" 2>&1
-is $? 1 "a checkpoint that is cut short: exit code 1"
+is $? 2 "a checkpoint that is cut short: exit code 2"
 like "$(grep ' err: ' "$tmp/out")" "^[^"$'\n'"]*cut/model.safetensors: [^"$'\n'"]*$" "and one sentence"
 
 # --- a rank that dies
