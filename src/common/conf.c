@@ -252,6 +252,11 @@ int conf_read(struct conf *c, const char *path, struct k3_error *err)
         k3_errorf(err, "%s: %s", path, strerror(errno));
         goto out;
     }
+    if (fgetc(in) == EOF && ferror(in)) { /* a directory: libconfig's scanner would end the program */
+        k3_errorf(err, "%s: %s", path, strerror(errno));
+        goto out;
+    }
+    rewind(in);
     if (config_read(&file, in) != CONFIG_TRUE) {
         const char *included = config_error_file(&file);
         errno = EINVAL;

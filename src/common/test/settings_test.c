@@ -117,6 +117,9 @@ static void the_environment_names_the_file(void **state)
     setenv("K3_CONF", "/nonexistent/k3.conf", 1);
     assert_int_equal(settings_load(&s, NULL, &err), -1);
     assert_string_equal(err.text, "/nonexistent/k3.conf: No such file or directory");
+    setenv("K3_CONF", "/", 1);
+    assert_int_equal(settings_load(&s, NULL, &err), -1);
+    assert_string_equal(err.text, "/: Is a directory");
     unsetenv("K3_CONF");
 }
 
