@@ -42,6 +42,8 @@ like "$(k3queue --json "$two")" "^\{\"requests\":\[\{\"id\":\"$two\",\"user\":\"
 like "$(k3queue -l)" "SUBMIT_TIME .*START_TIME.* [0-9]{4}-[0-9]{2}-[0-9]{2}T.* N/A " "-l has more columns"
 is "$(timeout 1 k3queue -i 0.3 -h -o %I "$one" | grep -c "$one")" 4 "-i shows it again and again"
 fails 2 "an unknown column is wrong usage" k3queue -o %Z
+is "$(k3queue -h -O RequestID:32,Place:.3,StateCompact:3)" "$(k3queue -h -o '%32I%.3P%3t')" "-O takes columns by name"
+fails 2 "an unknown name is wrong usage" k3queue -O State,Weather
 fails 2 "so is what cannot be an id" k3queue xyz
 fails 1 "an id that nothing has is not found" k3queue "$(tr 0-9a-f 1-9a-f0 <<<"$one")"
 

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "client/words.h"
 #include "common/alloc.h"
@@ -120,25 +121,26 @@ static char *start_time(const struct context *c)
 
 static const struct column {
     char letter;
+    const char *type; /* as squeue --Format names it, where it has it */
     const char *heading;
     char *(*text)(const struct context *c);
 } columns[] = {
-    {'i', "ID", id},
-    {'I', "REQUEST", whole_id},
-    {'j', "NAME", name},
-    {'u', "USER", user},
-    {'t', "ST", state},
-    {'T', "STATE", state_name},
-    {'M', "TIME", time_used},
-    {'k', "TOKENS", answer_tokens},
-    {'m', "MAX", max_tokens},
-    {'p', "PROMPT", prompt_tokens},
-    {'P', "PLACE", place},
-    {'r', "REASON", reason},
-    {'R', "JOB(REASON)", job_or_reason},
-    {'A', "JOBID", job},
-    {'V', "SUBMIT_TIME", submit_time},
-    {'S', "START_TIME", start_time},
+    {'i', "ID", "ID", id},
+    {'I', "RequestID", "REQUEST", whole_id},
+    {'j', "Name", "NAME", name},
+    {'u', "UserName", "USER", user},
+    {'t', "StateCompact", "ST", state},
+    {'T', "State", "STATE", state_name},
+    {'M', "TimeUsed", "TIME", time_used},
+    {'k', "Tokens", "TOKENS", answer_tokens},
+    {'m', "MaxTokens", "MAX", max_tokens},
+    {'p', "PromptTokens", "PROMPT", prompt_tokens},
+    {'P', "Place", "PLACE", place},
+    {'r', "Reason", "REASON", reason},
+    {'R', "ReasonList", "JOB(REASON)", job_or_reason},
+    {'A', "JobID", "JOBID", job},
+    {'V', "SubmitTime", "SUBMIT_TIME", submit_time},
+    {'S', "StartTime", "START_TIME", start_time},
 };
 
 static const struct column *find_column(char letter)
@@ -147,6 +149,52 @@ static const struct column *find_column(char letter)
         if (columns[i].letter == letter)
             return &columns[i];
     return NULL;
+}
+
+static const struct column *find_type(const char *type, size_t len)
+{
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        if (strlen(columns[i].type) == len && strncasecmp(columns[i].type, type, len) == 0)
+            return &columns[i];
+    return NULL;
+}
+
+/* TYPE[:[.]WIDTH], len bytes of text, as a field of a format; NULL when it is none. */
+static char *field_of_type(const char *text, size_t len)
+{
+    size_t name = strcspn(text, ":,");
+    const struct column *column = find_type(text, name);
+
+    if (!column)
+        return NULL;
+    if (name == len)
+        return k3_asprintf("%%20%c", column->letter);
+    const char *width = text + name + 1;
+    bool right = *width == '.';
+    width += right;
+    size_t digits = strspn(width, "0123456789");
+    if (digits < 1 || digits > 3 || width + digits != text + len)
+        return NULL;
+    return k3_asprintf("%%%s%.*s%c", right ? "." : "", (int)digits, width, column->letter);
+}
+
+char *format_of_types(const char *types, struct k3_error *err)
+{
+    char *format = k3_strdup("");
+
+    for (const char *at = types;; at++) {
+        size_t len = strcspn(at, ",");
+        char *field = field_of_type(at, len);
+        char *longer = field ? k3_asprintf("%s%s", format, field) : NULL;
+        if (!field)
+            k3_errorf(err, "--Format: there is no column %.*s", (int)len, at);
+        free(field);
+        free(format);
+        format = longer;
+        at += len;
+        if (!format || !*at)
+            return format;
+    }
 }
 
 /* One "%[.][width]letter" at *at, which is moved behind it. */

@@ -10,6 +10,9 @@
 /* Is every letter in it known? */
 int format_check(const char *format, struct k3_error *err);
 
+/* The format of a list as squeue --Format takes it: "JobID:8,UserName:.10,State".  NULL when a type is unknown. */
+char *format_of_types(const char *types, struct k3_error *err);
+
 /* The line of headings, and of one request.  digits: of a short id.  now: seconds since 1970. */
 void format_heading(const char *format, FILE *out);
 void format_row(const char *format, const struct message_listing_row *row, int digits, double now, FILE *out);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@
 
 struct arguments {
     bool me, no_header, json, wide;
-    const char *user, *format;
+    const char *user, *format, *types;
     double iterate;
 };
 
@@ -30,6 +31,7 @@ static const struct option_row rows[] = {
     {"user", 'u', OPTION_TEXT, TO(user), .value = "NAME", .sentence = "only this user's"},
     {"format", 'o', OPTION_TEXT, TO(format), .value = "FORMAT",
      .sentence = "columns as %[.][WIDTH]LETTER, see k3queue(1)"},
+    {"Format", 'O', OPTION_TEXT, TO(types), .value = "TYPES", .sentence = "columns as TYPE[:[.]WIDTH],..."},
     {"long", 'l', OPTION_FLAG, TO(wide), .sentence = "more columns"},
     {"noheader", 'h', OPTION_FLAG, TO(no_header), .sentence = "no headings"},
     {"iterate", 'i', OPTION_REAL, TO(iterate), .least = 0.1, .most = 86400, .value = "SECONDS",
@@ -134,6 +136,7 @@ int main(int argc, char **argv)
     struct arguments a = {0};
     struct settings settings;
     struct connection *c = NULL;
+    char *of_types = NULL;
     struct k3_error err;
     int code, first = options_parse(&program, argc, argv, &a, &settings, &code);
 
@@ -145,7 +148,9 @@ int main(int argc, char **argv)
             code = options_fail(&program, EXIT_CODE_USAGE, err.text);
             goto out;
         }
-    if (a.format && format_check(a.format, &err) < 0) {
+    if (a.types)
+        a.format = of_types = format_of_types(a.types, &err);
+    if (a.types ? !a.format : a.format && format_check(a.format, &err) < 0) {
         code = options_fail(&program, EXIT_CODE_USAGE, err.text);
         goto out;
     }
@@ -161,6 +166,7 @@ int main(int argc, char **argv)
         usleep((useconds_t)(a.iterate * 1e6));
     }
 out:
+    free(of_types);
     connect_close(c);
     settings_clear(&settings);
     return code;

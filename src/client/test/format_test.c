@@ -72,6 +72,22 @@ static void unknown_columns_are_refused(void **state)
     assert_int_equal(format_check("%8%", &err), -1);
 }
 
+static void types_are_a_format_too(void **state)
+{
+    static const char *const bad[] = {
+        "", "Nonsense", "State,", "State:", "State:x", "State:9x", "State:1000", ",State"};
+    struct k3_error err;
+    (void)state;
+    char *format = format_of_types("JobID:6,username:.5,StateCompact", &err);
+    assert_string_equal(format, "%6A%.5u%20t");
+    check(format, &row, "4711    adaR                   \n");
+    free(format);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_null(format_of_types(bad[i], &err));
+    assert_null(format_of_types("State,Nonsense:3,Name", &err));
+    assert_string_equal(err.text, "--Format: there is no column Nonsense:3");
+}
+
 static void times_and_sizes_read_well(void **state)
 {
     char t[32];
@@ -112,8 +128,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_cut_padded_and_aligned), cmocka_unit_test(where_it_runs_or_why_it_waits),
-        cmocka_unit_test(unknown_columns_are_refused),        cmocka_unit_test(times_and_sizes_read_well),
-        cmocka_unit_test(short_ids_tell_rows_apart),
+        cmocka_unit_test(unknown_columns_are_refused),        cmocka_unit_test(types_are_a_format_too),
+        cmocka_unit_test(times_and_sizes_read_well),          cmocka_unit_test(short_ids_tell_rows_apart),
     };
     return cmocka_run_group_tests_name("format", tests, NULL, NULL);
 }
