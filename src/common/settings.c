@@ -49,7 +49,7 @@ static const struct conf_row rows[] = {
     REAL(k3queued, keep_answer, "3600", 0, 1e8, "Seconds an answer is kept when nobody has fetched it."),
     REAL(k3queued, heartbeat, "1", 0.01, 3600, "Seconds between heartbeats to an engine."),
     REAL(k3queued, engine_timeout, "10", 0.05, 86400, "Seconds of an engine's silence after which its requests go back to the queue."),
-    REAL(k3queued, stall_timeout, "600", 0.05, 86400, "Seconds in which an engine that has requests moves none of them until they go back to the queue."),
+    REAL(k3queued, stall_timeout, "120", 0.05, 86400, "Seconds without work after which the requests of an engine that is alive go back to the queue."),
     INT(k3queued, max_output, "8388608", 65536, 1 << 30, "Bytes that may wait for one client that does not read."),
 
     TEXT(k3served, model, "", NULL, "Directory of the checkpoint."),

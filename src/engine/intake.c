@@ -221,6 +221,7 @@ static void beat(void *arg)
     }
     m.heartbeat.rate = (double)in->tokens / (now - in->beaten);
     m.heartbeat.run = (uint32_t)in->held_count;
+    m.heartbeat.steps = *in->o.steps;
     in->tokens = 0;
     in->beaten = now;
     say(in, &m, NULL);

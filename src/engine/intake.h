@@ -26,6 +26,7 @@ struct intake_options {
     double drain_timeout_s;
     struct prepare_limits limits;
     struct mailbox *orders, *reports; /* to and from step_lead() */
+    const _Atomic uint64_t *steps;    /* that it has led */
 };
 
 /* Borrows what the options point at, the loop and the ZeroMQ context.  Says HELLO.  The loop stops once the leader has

@@ -334,6 +334,7 @@ static int open_intake(struct engine *e, struct k3_error *err)
                                   .limits = {.vocab = e->vocab, .ids = e->config.vocab, .context = e->context},
                                   .orders = e->step.orders,
                                   .reports = e->step.reports,
+                                  .steps = &e->step.steps,
                               },
                               err);
     return e->intake ? 0 : -1;

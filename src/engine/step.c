@@ -262,6 +262,7 @@ static int step(struct lead *l, struct k3_error *err)
         return 0;
     if (run(l->st, &logits, &fs, err) < 0)
         return -1;
+    l->st->steps++;
     scheduler_ran(l->scheduler);
     sample(l, logits, fs.outputs);
     return 0;

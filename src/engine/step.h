@@ -49,6 +49,7 @@ struct step {
     struct cache *cache; /* rank 0 only, as are the mailboxes */
     struct mailbox *orders, *reports;
     struct report_pool *deltas; /* STEP_DELTAS a slot */
+    _Atomic uint64_t steps;     /* led so far, idle ones apart; any thread may look */
 };
 
 /* Until the leader says stop.  -1: the step is lost, the caller ends this rank. */

@@ -168,6 +168,14 @@ void engine_credit(struct engine *e, uint32_t n)
     e->credit = n < free_slots ? n : free_slots;
 }
 
+void engine_beat(struct engine *e, const struct message_heartbeat *beat, double now)
+{
+    e->rate = beat->rate;
+    if (beat->steps != e->steps)
+        e->moved = now;
+    e->steps = beat->steps;
+}
+
 void engine_drains(struct engine *e)
 {
     e->credit = 0;

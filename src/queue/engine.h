@@ -33,7 +33,8 @@ struct engine {
     uint32_t slots, credit;
     uint64_t context; /* tokens of prompt and answer, at most */
     double heard;     /* when it last said something, monotonic seconds ... */
-    double moved;     /* ... and when it last brought one of its requests on, or was given the first of them */
+    double moved;     /* ... and when it last computed, brought a request on, or was given the first of them */
+    uint64_t steps;   /* computed by its own account */
     double rate;      /* tokens/s by its own account */
     bool misbehaved;  /* the log has a line about it already */
     unsigned int leased;
@@ -57,7 +58,7 @@ struct engine *engines_by_peer(const struct engines *es, const struct frame_peer
 struct engine *engines_by_job(const struct engines *es, uint32_t job);
 /* One that has been silent for longer than this, or NULL. */
 struct engine *engines_silent(const struct engines *es, double now, double timeout_sec);
-/* One that has requests and has moved none of them for this long, or NULL. */
+/* One that has requests and has not worked for this long, or NULL. */
 struct engine *engines_stalled(const struct engines *es, double now, double stall_sec);
 /* All of them: engines_after(es, NULL) is the first. */
 struct engine *engines_after(const struct engines *es, const struct engine *e);
@@ -67,6 +68,7 @@ unsigned int engines_count(const struct engines *es);
 void engine_load(struct engine *e, struct message_engine_load *load);
 void engine_ready(struct engine *e, const struct message_engine_ready *ready);
 void engine_credit(struct engine *e, uint32_t n);
+void engine_beat(struct engine *e, const struct message_heartbeat *beat, double now);
 void engine_drains(struct engine *e);
 
 /* Give it nothing until it offers credit for all its slots. */

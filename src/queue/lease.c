@@ -295,7 +295,7 @@ static void fence(struct queue *q, struct engine *e)
 {
     struct request *r;
 
-    log_warning("job %u engine on %s is fenced: it has moved none of its %u requests for %.0f s", e->job, e->node,
+    log_warning("job %u engine on %s is fenced: it has done nothing for its %u requests in %.0f s", e->job, e->node,
                 e->leased, q->now - e->moved);
     engine_fence(e);
     while ((r = TAILQ_FIRST(&e->leases))) {

@@ -350,9 +350,8 @@ static int serve_credit(struct server *s, const struct caller *c, struct message
 
 static int serve_heartbeat(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
 {
-    (void)s;
     (void)no;
-    c->engine->rate = m->heartbeat.rate;
+    engine_beat(c->engine, &m->heartbeat, s->queue->now);
     return 0;
 }
 

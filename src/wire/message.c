@@ -17,7 +17,8 @@ static const char *const request_states[REQUEST_STATES] = {
 static const char *const engine_states[ENGINE_STATES] = {[ENGINE_STARTING] = "starting",
                                                          [ENGINE_LOADING] = "loading",
                                                          [ENGINE_SERVING] = "serving",
-                                                         [ENGINE_DRAINING] = "draining", [ENGINE_FENCED] = "fenced"};
+                                                         [ENGINE_DRAINING] = "draining",
+                                                         [ENGINE_FENCED] = "fenced"};
 static const char *const done_whys[DONE_WHYS] = {[DONE_STOP] = "stop",
                                                  [DONE_LENGTH] = "length",
                                                  [DONE_CANCELLED] = "cancelled",
@@ -209,6 +210,7 @@ LAYOUT(credit, "CREDIT", message_credit);
 static const struct field heartbeat_fields[] = {
     ROW(message_heartbeat, rate, FIELD_F64, 0),
     ROW(message_heartbeat, run, FIELD_U32, 0),
+    ROW(message_heartbeat, steps, FIELD_U64, 0),
 };
 LAYOUT(heartbeat, "HEARTBEAT", message_heartbeat);
 

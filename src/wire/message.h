@@ -282,6 +282,7 @@ struct message_credit {
 struct message_heartbeat {
     double rate; /* tokens/s */
     uint32_t run;
+    uint64_t steps; /* that the engine has computed since its start: it works, even when no token comes yet */
 };
 struct message_engine_bye {
     char *msg;

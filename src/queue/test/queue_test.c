@@ -387,6 +387,9 @@ static void test_an_engine_that_stands_still(void **state)
     pass(f, e, 99);
     delta(f, e, 1, 0, 50);
     pass(f, e, 99);
+    engine_beat(e, &(struct message_heartbeat){.steps = 7}, f->queue->now); /* it reads a long prompt */
+    pass(f, e, 99);
+    engine_beat(e, &(struct message_heartbeat){.steps = 7}, f->queue->now);
     assert_int_equal(request_state(r), REQUEST_RUNNING);
     pass(f, e, 2);
     assert_int_equal(request_state(r), REQUEST_QUEUED);
