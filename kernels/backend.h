@@ -42,8 +42,13 @@ struct k3_stream {
 
 /* NULL with errno set (ENOMEM, EAGAIN; ENOTSUP where this machine lacks the instructions). */
 struct k3_stream *ref_stream_create(int threads);
-struct k3_stream *cpu_stream_create(int threads);
+struct k3_stream *cpu_select_best(int threads);
+struct k3_stream *cpu_select_avx512(int threads);
+struct k3_stream *cpu_select_avx2(int threads);
 struct k3_stream *cpu_plain_stream_create(int threads);
-struct k3_stream *cpu_avx2_stream_create(int threads); /* only where the build has it */
+
+/* For select.c alone: only where the build has them, on a machine that can run them. */
+struct k3_stream *cpu_avx512_stream_create(int threads);
+struct k3_stream *cpu_avx2_stream_create(int threads);
 
 #endif

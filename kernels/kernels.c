@@ -12,7 +12,9 @@ static const struct {
     struct k3_stream *(*create)(int threads);
 } backends[] = {
     {"ref", ref_stream_create},
-    {"cpu", cpu_stream_create},
+    {"cpu", cpu_select_best},
+    {"cpu-avx512", cpu_select_avx512},
+    {"cpu-avx2", cpu_select_avx2},
     {"cpu-plain", cpu_plain_stream_create},
 };
 

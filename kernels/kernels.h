@@ -73,14 +73,14 @@ struct kern_batch {
 
 struct k3_stream;
 
-/* name: "ref"; "cpu", the fastest variant that this machine has; "cpu-plain", that backend without special
- * instructions, to bisect a drift; or "cuda" where built.  threads: CPU threads that share the work, 1 for none beside
- * the caller; they change no bit of a result.  One thread at a time may use a stream.  All memory that the operations
- * need is taken here (ref: when an operation first needs it).  NULL with errno ENOTSUP for a backend that this build
- * does not have, ENOMEM or EAGAIN. */
+/* name: "ref"; "cpu", the fastest variant that this machine has; "cpu-avx512", "cpu-avx2" or "cpu-plain" (no special
+ * instructions) for one of them, to bisect a drift; or "cuda" where built.  threads: CPU threads that share the work, 1
+ * for none beside the caller; they change no bit of a result.  One thread at a time may use a stream.  All memory that
+ * the operations need is taken here (ref: when an operation first needs it).  NULL with errno ENOTSUP for a backend
+ * that this build or this machine does not have, ENOMEM or EAGAIN. */
 struct k3_stream *kern_stream_create(const char *name, int threads);
 void kern_stream_destroy(struct k3_stream *s);
-/* What computes: "ref", "cpu-avx2", "cpu-plain". */
+/* What computes: "ref", "cpu-avx512", "cpu-avx2", "cpu-plain". */
 const char *kern_stream_name(const struct k3_stream *s);
 int kern_sync(struct k3_stream *s);
 

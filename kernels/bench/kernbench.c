@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "kernels/cpu/simd.h"
+#include <string.h>
+
 #include "kernels/cpu/team.h"
 #include "kernels/kernels.h"
 
@@ -29,40 +30,72 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* --- what the machine can do ------------------------------------------------------------------------------------- */
+
+enum { STREAMS = 4, RUN = 16384, CHAINS = 12 };
+
 static volatile float sink;
 
-/* Four places at a time, for one stream of addresses alone does not keep the memory busy. */
+/* Memory is read from four places at a time, for one stream of addresses alone does not keep it busy; the chains of
+ * multiply-adds are as many as hide their latency. */
+#define LOOPS(name, lanes, attribute)                                                                                  \
+    typedef float name##_vec __attribute__((vector_size(4 * (lanes))));                                                \
+    attribute static void read_##name(const uint8_t *from, const uint8_t *end)                                         \
+    {                                                                                                                  \
+        name##_vec sum[STREAMS] = {{0}};                                                                               \
+        for (; from <= end - STREAMS * RUN; from += STREAMS * RUN)                                                     \
+            for (int i = 0; i < RUN; i += (int)sizeof *sum)                                                            \
+                _Pragma("GCC unroll 4") for (int j = 0; j < STREAMS; j++) sum[j] +=                                    \
+                    *(const name##_vec *)(const void *)(from + j * RUN + i);                                           \
+        sum[0] += sum[1] + sum[2] + sum[3];                                                                            \
+        sink = sum[0][0];                                                                                              \
+    }                                                                                                                  \
+    attribute static void fma_##name(float start)                                                                      \
+    {                                                                                                                  \
+        name##_vec acc[CHAINS], half = (name##_vec){0} + 0.5f;                                                         \
+        for (int j = 0; j < CHAINS; j++)                                                                               \
+            acc[j] = half + start + (float)j;                                                                          \
+        for (int i = 0; i < FMA_TURNS; i++)                                                                            \
+            _Pragma("GCC unroll 12") for (int j = 0; j < CHAINS; j++) acc[j] = acc[j] * half + half;                   \
+        for (int j = 1; j < CHAINS; j++)                                                                               \
+            acc[0] += acc[j];                                                                                          \
+        sink = acc[0][0];                                                                                              \
+    }
+
+LOOPS(plain, 4, )
+#ifdef __x86_64__
+LOOPS(avx2, 8, __attribute__((target("avx2,fma"))))
+LOOPS(avx512, 16, __attribute__((target("avx512f"))))
+#endif
+
+static struct {
+    int lanes;
+    void (*read)(const uint8_t *from, const uint8_t *end);
+    void (*fma)(float start);
+} loops = {4, read_plain, fma_plain};
+
+/* The loops of the vectors that the backend uses. */
+static void choose_loops(const char *variant)
+{
+    (void)variant;
+#ifdef __x86_64__
+    if (strcmp(variant, "cpu-avx512") == 0)
+        loops.lanes = 16, loops.read = read_avx512, loops.fma = fma_avx512;
+    if (strcmp(variant, "cpu-avx2") == 0)
+        loops.lanes = 8, loops.read = read_avx2, loops.fma = fma_avx2;
+#endif
+}
+
 static void read_part(void *arg, int index)
 {
-    enum { STREAMS = 4, RUN = 16384 };
     const uint8_t *from = (const uint8_t *)arg + (size_t)READ_BYTES / (size_t)threads * (size_t)index;
-    const uint8_t *end = from + (size_t)READ_BYTES / (size_t)threads - STREAMS * RUN;
-    v8u sum[STREAMS] = {{0}};
-    for (; from <= end; from += STREAMS * RUN)
-        for (int i = 0; i < RUN; i += 64) {
-            UNROLL
-            for (int j = 0; j < STREAMS; j++) {
-                const float *line = (const float *)(const void *)(from + j * RUN + i);
-                sum[j] ^= (v8u)v8_load(line) ^ (v8u)v8_load(line + LANES);
-            }
-        }
-    sink = v8_sum((v8)(sum[0] ^ sum[1] ^ sum[2] ^ sum[3]));
+    loops.read(from, from + (size_t)READ_BYTES / (size_t)threads);
 }
 
 static void fma_part(void *arg, int index)
 {
-    v8 acc[10], a = v8_set(0.5f), b = v8_set(0.25f);
     (void)arg;
-    for (int j = 0; j < 10; j++)
-        acc[j] = v8_set((float)(index + j));
-    for (int i = 0; i < FMA_TURNS; i++) {
-        UNROLL
-        for (int j = 0; j < 10; j++)
-            acc[j] = v8_fma(acc[j], a, b);
-    }
-    for (int j = 1; j < 10; j++)
-        acc[0] += acc[j];
-    sink = v8_sum(acc[0]);
+    loops.fma((float)index);
 }
 
 static void measure_machine(void)
@@ -75,7 +108,7 @@ static void measure_machine(void)
         bandwidth = rate > bandwidth ? rate : bandwidth;
         t = now();
         cpu_team_run(team, fma_part, NULL);
-        rate = 1.0 * threads * FMA_TURNS * 10 * LANES / (now() - t);
+        rate = 1.0 * threads * FMA_TURNS * CHAINS * loops.lanes / (now() - t);
         fma_rate = rate > fma_rate ? rate : fma_rate;
     }
     cpu_team_destroy(team);
@@ -138,7 +171,7 @@ static void bench_experts(struct k3_stream *s, int64_t rows, int experts, int to
         int distinct = 0;
         memset(chosen, 0, (size_t)experts);
         for (int64_t p = 0; p < rows * topk; p++) {
-            id[p] = rand() % experts;
+            id[p] = p % topk == 0 ? rand() % experts : (id[p - 1] + 1 + rand() % (experts / topk)) % experts;
             weight[p] = 1;
             distinct += !chosen[id[p]];
             chosen[id[p]] = 1;
@@ -172,9 +205,10 @@ static void bench_kda(struct k3_stream *s, int32_t rows, int32_t heads)
     struct k3_tensor g = rows_of(3 * size, rows, cols), beta = rows_of(4 * size, rows, heads),
                      o = rows_of(HALF, rows, cols);
     enum { SLOTS = 128 };
-    float *state = calloc((size_t)heads * SLOTS, 65536);
+    float *state = aligned_alloc(4096, (size_t)heads * SLOTS * 65536);
     int32_t begin[2] = {0, rows}, slot = 0;
     int64_t pos = 1;
+    memset(state, 0, (size_t)heads * SLOTS * 65536);
     struct kern_batch b = {.rows = rows, .seqs = 1, .begin = begin, .slot = &slot, .pos = &pos};
     double best = 1e9;
     char what[80];
@@ -259,6 +293,7 @@ int main(int argc, char **argv)
     }
     fill();
     printf("%s\n", kern_stream_name(s));
+    choose_loops(kern_stream_name(s));
     measure_machine();
     for (int64_t rows = 1; rows <= 8; rows *= 2)
         bench_linear(s, K3_BF16, rows, 7168, 7168);

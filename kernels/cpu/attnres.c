@@ -7,27 +7,27 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/fmath.h"
 
-/* v . (norm * proj) and v . v over sixteen columns at a time; what is left of a row, as zeros, joins the last. */
+/* v . (norm * proj) and v . v over 2 LANES columns at a time; what is left of a row, as zeros, joins the last. */
 static float score(const struct attnres_args *a, const float *v)
 {
     int64_t n = a->p->cols, d = 0;
-    v8 dot[2] = {v8_set(0), v8_set(0)}, square[2] = {v8_set(0), v8_set(0)};
+    vec dot[2] = {vec_set(0), vec_set(0)}, square[2] = {vec_set(0), vec_set(0)};
     for (; d + 2 * LANES <= n; d += 2 * LANES) {
         UNROLL
         for (int j = 0; j < 2; j++) {
             int64_t at = d + j * LANES;
-            v8 x = v8_load(v + at);
-            dot[j] = v8_fma(x, cpu_weights(a->norm, at, LANES) * cpu_weights(a->proj, at, LANES), dot[j]);
-            square[j] = v8_fma(x, x, square[j]);
+            vec x = vec_load(v + at);
+            dot[j] = vec_fma(x, cpu_weights(a->norm, at, LANES) * cpu_weights(a->proj, at, LANES), dot[j]);
+            square[j] = vec_fma(x, x, square[j]);
         }
     }
     for (; d < n; d += LANES) {
         int64_t left = n - d < LANES ? n - d : LANES;
-        v8 x = v8_load_n(v + d, left);
-        dot[0] = v8_fma(x, cpu_weights(a->norm, d, left) * cpu_weights(a->proj, d, left), dot[0]);
-        square[0] = v8_fma(x, x, square[0]);
+        vec x = vec_load_n(v + d, left);
+        dot[0] = vec_fma(x, cpu_weights(a->norm, d, left) * cpu_weights(a->proj, d, left), dot[0]);
+        square[0] = vec_fma(x, x, square[0]);
     }
-    return v8_sum(dot[0] + dot[1]) / sqrtf(v8_sum(square[0] + square[1]) / (float)n + a->eps);
+    return vec_sum(dot[0] + dot[1]) / sqrtf(vec_sum(square[0] + square[1]) / (float)n + a->eps);
 }
 
 /* w[0 ... m] becomes its softmax. */
@@ -37,7 +37,7 @@ static void softmax(float *w, int m)
     for (int i = 1; i <= m; i++)
         max = w[i] > max ? w[i] : max;
     for (int i = 0; i <= m; i++)
-        sum += w[i] = v8_exp(v8_set(w[i] - max))[0];
+        sum += w[i] = vec_exp(vec_set(w[i] - max))[0];
     for (int i = 0; i <= m; i++)
         w[i] /= sum;
 }
@@ -47,20 +47,20 @@ static void mix(const float *const *v, const float *w, int m, int64_t n, float *
 {
     int64_t d = 0;
     for (; d + 2 * LANES <= n; d += 2 * LANES) {
-        v8 sum[2] = {v8_set(0), v8_set(0)};
+        vec sum[2] = {vec_set(0), vec_set(0)};
         for (int i = 0; i <= m; i++) {
-            sum[0] = v8_fma(v8_set(w[i]), v8_load(v[i] + d), sum[0]);
-            sum[1] = v8_fma(v8_set(w[i]), v8_load(v[i] + d + LANES), sum[1]);
+            sum[0] = vec_fma(vec_set(w[i]), vec_load(v[i] + d), sum[0]);
+            sum[1] = vec_fma(vec_set(w[i]), vec_load(v[i] + d + LANES), sum[1]);
         }
-        v8_store(y + d, sum[0]);
-        v8_store(y + d + LANES, sum[1]);
+        vec_store(y + d, sum[0]);
+        vec_store(y + d + LANES, sum[1]);
     }
     for (; d < n; d += LANES) {
         int64_t left = n - d < LANES ? n - d : LANES;
-        v8 sum = v8_set(0);
+        vec sum = vec_set(0);
         for (int i = 0; i <= m; i++)
-            sum = v8_fma(v8_set(w[i]), v8_load_n(v[i] + d, left), sum);
-        v8_store_n(y + d, sum, left);
+            sum = vec_fma(vec_set(w[i]), vec_load_n(v[i] + d, left), sum);
+        vec_store_n(y + d, sum, left);
     }
 }
 

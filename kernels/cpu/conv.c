@@ -24,10 +24,10 @@ static void tile(const struct conv_args *a, int i, int64_t c, int64_t n)
         float y[TILE];
         memcpy(last[t % K3_TAPS], cpu_row(a->x, t) + c, (size_t)n * sizeof(float));
         for (int j = 0; j < TILE; j += LANES) {
-            v8 z = v8_set(0);
+            vec z = vec_set(0);
             for (int tap = 0; tap < K3_TAPS; tap++)
-                z = v8_fma(v8_load(w[tap] + j), v8_load(last[(t + 1 + tap) % K3_TAPS] + j), z);
-            v8_store(y + j, z * v8_sigmoid(z));
+                z = vec_fma(vec_load(w[tap] + j), vec_load(last[(t + 1 + tap) % K3_TAPS] + j), z);
+            vec_store(y + j, z * vec_sigmoid(z));
         }
         memcpy(cpu_row(a->y, t) + c, y, (size_t)n * sizeof(float));
     }

@@ -38,11 +38,7 @@ static void fill_mxfp4(struct mxfp4_table table[256])
     for (int scale = 0; scale < 256; scale++)
         for (int code = 0; code < 16; code++) {
             float v = scale == 255 ? NAN : ldexpf(magnitude[code & 7], scale - 127);
-            uint32_t bits;
-            v = code & 8 ? -v : v;
-            memcpy(&bits, &v, sizeof bits);
-            table[scale].high[code] = (uint8_t)(bits >> 24);
-            table[scale].low[code] = (uint8_t)(bits >> 16);
+            mxfp4_set(&table[scale], code, code & 8 ? -v : v);
         }
 }
 

@@ -10,7 +10,10 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/team.h"
 
-#ifdef CPU_AVX2
+#ifdef CPU_AVX512
+#define CPU(name) cpu_avx512_##name
+#define CPU_VARIANT "cpu-avx512"
+#elif defined(CPU_AVX2)
 #define CPU(name) cpu_avx2_##name
 #define CPU_VARIANT "cpu-avx2"
 #else
@@ -25,7 +28,7 @@ KERN_OPERATIONS(X)
 enum {
     CPU_TILE_ROWS = 256,                 /* rows of x that a matrix meets at a time */
     CPU_X_FLOATS = CPU_TILE_ROWS * 1024, /* a worker's copy of those rows, in the order of the decoded weights */
-    CPU_W_FLOATS = 4 * 1024,             /* a worker's decoded weights */
+    CPU_W_FLOATS = 6 * 1024,             /* a worker's decoded weights */
     CPU_OWN_FLOATS = 64 * 1024,          /* a worker's scratch for the operation itself */
     CPU_SHARED_FLOATS = 2 * 1024 * 1024, /* what the workers of one operation hand to each other */
     CPU_SHARED_INTS = 32 * 1024
@@ -72,11 +75,11 @@ static inline float cpu_bf16(uint16_t bits)
     return f;
 }
 
-/* Eight (or n < 8) of a one-row tensor of weights, F32 or BF16. */
-static inline v8 cpu_weights(const struct k3_tensor *w, int64_t d, int64_t n)
+/* LANES (or n < LANES) of a one-row tensor of weights, F32 or BF16. */
+static inline vec cpu_weights(const struct k3_tensor *w, int64_t d, int64_t n)
 {
     if (w->dtype == K3_F32)
-        return n < LANES ? v8_load_n((const float *)w->data + d, n) : v8_load((const float *)w->data + d);
+        return n < LANES ? vec_load_n((const float *)w->data + d, n) : vec_load((const float *)w->data + d);
     uint16_t lane[LANES] = {0};
     const uint16_t *from = (const uint16_t *)w->data + d;
     if (n < LANES)

@@ -58,7 +58,7 @@ static void inner_part(struct cpu_worker *worker, const void *arg)
         CPU(matmul)(worker, n, z, &w3, i0, i1, up, NULL);
         for (int j = 0; j < n; j++)
             for (int64_t i = i0; i < i1; i += LANES) /* inner is a multiple of 32 */
-                v8_store(up[j] + i, v8_situ(v8_load(gate[j] + i), v8_load(up[j] + i), a->beta, a->linear_beta));
+                vec_store(up[j] + i, vec_situ(vec_load(gate[j] + i), vec_load(up[j] + i), a->beta, a->linear_beta));
     }
 }
 

@@ -12,9 +12,9 @@ static void rows(struct cpu_worker *worker, const void *arg)
         for (int64_t first = 0; first < a->o->cols; first += K3_HEAD_DIM) {
             const float *o = cpu_row(a->o, t) + first, *gate = cpu_row(a->gate, t) + first;
             float *y = cpu_row(a->y, t) + first;
-            v8 r = v8_set(norm_factor(o, K3_HEAD_DIM, a->eps));
+            vec r = vec_set(norm_factor(o, K3_HEAD_DIM, a->eps));
             for (int d = 0; d < K3_HEAD_DIM; d += LANES)
-                v8_store(y + d, v8_load(o + d) * r * v8_load(w + d) * v8_sigmoid(v8_load(gate + d)));
+                vec_store(y + d, vec_load(o + d) * r * vec_load(w + d) * vec_sigmoid(vec_load(gate + d)));
         }
 }
 

@@ -2,15 +2,15 @@
  *
  *   S <- diag(e^g) S;  e = beta (v - S^T k);  S <- S + k e^T;  o = S^T q
  *
- * The state lies transposed, [v][k], so both products are dots along its rows; all fp32.  Work is shared by (sequence,
- * head).  CHUNK tokens are prepared together and then meet TILE rows of the state at a time, which stay in the
- * first-level cache; neither changes the order of a sum. */
+ * The state lies transposed, [v][k], so both products are dots along its rows, of which ROWS go together; all fp32.
+ * Work is shared by (sequence, head).  CHUNK tokens are prepared together and then meet TILE rows of the state at a
+ * time, which stay in the first-level cache; neither changes the order of a sum. */
 #include <math.h>
 
 #include "kernels/cpu/fmath.h"
 #include "kernels/cpu/norm.h"
 
-enum { D = K3_HEAD_DIM, CHUNK = 64, TILE = 32 };
+enum { D = K3_HEAD_DIM, CHUNK = 16, TILE = 32, ROWS = 4 };
 
 struct prepared {
     float q[D], k[D], decay[D], decayed_k[D];
@@ -20,32 +20,44 @@ _Static_assert(CHUNK * sizeof(struct prepared) <= CPU_OWN_FLOATS * sizeof(float)
 static void prepare(const struct kda_args *a, int64_t t, int64_t first, struct prepared *p)
 {
     const float *q = cpu_row(a->q, t) + first, *k = cpu_row(a->k, t) + first, *g = cpu_row(a->g, t) + first;
-    v8 q_scale = v8_set(0.08838834764831845f / sqrtf(norm_dot(q, q, D) + 1e-6f)); /* 128^-1/2 */
-    v8 k_scale = v8_set(1 / sqrtf(norm_dot(k, k, D) + 1e-6f));
+    vec q_scale = vec_set(0.08838834764831845f / sqrtf(norm_dot(q, q, D) + 1e-6f)); /* 128^-1/2 */
+    vec k_scale = vec_set(1 / sqrtf(norm_dot(k, k, D) + 1e-6f));
     for (int d = 0; d < D; d += LANES) {
-        v8 decay = v8_exp(v8_load(g + d)), kd = v8_load(k + d) * k_scale;
-        v8_store(p->q + d, v8_load(q + d) * q_scale);
-        v8_store(p->k + d, kd);
-        v8_store(p->decay + d, decay);
-        v8_store(p->decayed_k + d, decay * kd);
+        vec decay = vec_exp(vec_load(g + d)), kd = vec_load(k + d) * k_scale;
+        vec_store(p->q + d, vec_load(q + d) * q_scale);
+        vec_store(p->k + d, kd);
+        vec_store(p->decay + d, decay);
+        vec_store(p->decayed_k + d, decay * kd);
     }
 }
 
-/* One token against one row of the state: moves the row on and yields o of that row. */
-static float step_row(const struct prepared *p, float v, float beta, float *row)
+/* One token against ROWS rows of the state: moves them on and yields their o. */
+static void step_rows(const struct prepared *p, const float *v, float beta, float *row, float *o)
 {
-    float e = beta * (v - norm_dot(row, p->decayed_k, D));
-    v8 acc[2] = {v8_set(0), v8_set(0)};
-    for (int d = 0; d < D; d += 2 * LANES) {
+    vec acc[ROWS] = {vec_set(0), vec_set(0), vec_set(0), vec_set(0)}, e[ROWS];
+    float dot[ROWS];
+    for (int d = 0; d < D; d += LANES) {
+        vec k = vec_load(p->decayed_k + d);
         UNROLL
-        for (int j = 0; j < 2; j++) {
-            int at = d + j * LANES;
-            v8 next = v8_fma(v8_load(p->k + at), v8_set(e), v8_load(row + at) * v8_load(p->decay + at));
-            v8_store(row + at, next);
-            acc[j] = v8_fma(next, v8_load(p->q + at), acc[j]);
+        for (int r = 0; r < ROWS; r++)
+            acc[r] = vec_fma(vec_load(row + r * D + d), k, acc[r]);
+    }
+    vec_sum4(acc, dot);
+    UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        e[r] = vec_set(beta * (v[r] - dot[r]));
+        acc[r] = vec_set(0);
+    }
+    for (int d = 0; d < D; d += LANES) {
+        vec k = vec_load(p->k + d), decay = vec_load(p->decay + d), q = vec_load(p->q + d);
+        UNROLL
+        for (int r = 0; r < ROWS; r++) {
+            vec next = vec_fma(k, e[r], vec_load(row + r * D + d) * decay);
+            vec_store(row + r * D + d, next);
+            acc[r] = vec_fma(next, q, acc[r]);
         }
     }
-    return v8_sum(acc[0] + acc[1]);
+    vec_sum4(acc, o);
 }
 
 static void head(const struct kda_args *a, int i, int h, struct prepared *p)
@@ -63,8 +75,8 @@ static void head(const struct kda_args *a, int i, int h, struct prepared *p)
             for (int j = 0; j < n; j++) {
                 const float *v = cpu_row(a->v, t0 + j) + first;
                 float beta = cpu_row(a->beta, t0 + j)[h], *o = cpu_row(a->o, t0 + j) + first;
-                for (int r = tile; r < tile + TILE; r++)
-                    o[r] = step_row(&p[j], v[r], beta, state + r * D);
+                for (int r = tile; r < tile + TILE; r += ROWS)
+                    step_rows(&p[j], v + r, beta, state + r * D, o + r);
             }
     }
 }

@@ -13,13 +13,13 @@ static void rows(struct cpu_worker *w, const void *arg)
         const float *r = cpu_row(a->r, t), *bias = cpu_row(a->dt_bias, 0), *b = cpu_row(a->b, t);
         float *g = cpu_row(a->g, t), *beta = cpu_row(a->beta, t);
         for (int64_t h = 0; h < heads; h++) {
-            v8 rate = v8_exp(v8_set(cpu_row(a->a_log, 0)[h]));
+            vec rate = vec_exp(vec_set(cpu_row(a->a_log, 0)[h]));
             for (int64_t c = h * K3_HEAD_DIM; c < (h + 1) * K3_HEAD_DIM; c += LANES)
-                v8_store(g + c, v8_set(a->lower_bound) * v8_sigmoid(rate * (v8_load(r + c) + v8_load(bias + c))));
+                vec_store(g + c, vec_set(a->lower_bound) * vec_sigmoid(rate * (vec_load(r + c) + vec_load(bias + c))));
         }
         for (int64_t h = 0; h < heads; h += LANES) {
             int64_t n = heads - h < LANES ? heads - h : LANES;
-            v8_store_n(beta + h, v8_sigmoid(v8_load_n(b + h, n)), n);
+            vec_store_n(beta + h, vec_sigmoid(vec_load_n(b + h, n)), n);
         }
     }
 }

@@ -6,19 +6,19 @@
 #include "kernels/cpu/matmul.h"
 
 enum {
-    DIRECT_ROWS = 8, /* up to here, weights are used straight from registers, with four rows of x at a time */
-    DIRECT_OUTS = 8, /* times one row of x; 4 times two and 2 times four keep as many sums in registers */
-    PANEL_ROWS = 4,  /* rows and outputs of one register tile on the other path */
-    PANEL_OUTS = 3
+    DIRECT_ROWS = 8, /* up to here, weights are used straight from registers */
+    DIRECT_OUTS = 8  /* outputs that are worked on one after the other, while the next as many are fetched */
 };
 
-/* A block of columns, in `units` of which the last may be short; x holds the block of the rows of x, MATMUL_BLOCK
- * apart. */
+/* A block of columns, in `units` of which the last may be short; x holds the block of the rows of x: for a
+ * few rows unit after unit, the n rows of each together, so that they lie as they are read; else row after row,
+ * MATMUL_BLOCK apart. */
 struct block {
     struct cpu_worker *worker;
     float *x;
     const struct k3_tensor *w;
     int n;
+    int64_t end; /* of the outputs that fall to this worker */
     int64_t k, cols, units;
     float *const *y;
     const float *scale;
@@ -47,17 +47,18 @@ static struct weights weights_of(const struct block *b, int64_t o)
 }
 
 SIMD_INLINE void decode(const enum k3_dtype dtype, const struct mxfp4_table *table, struct weights w, int64_t unit,
-                        v8 d[4])
+                        vec d[UNIT_VECS])
 {
     if (dtype == K3_MXFP4) {
         mxfp4_lanes(w.data + unit * (UNIT / 2), &table[w.scale[unit]], d);
     } else if (dtype == K3_BF16) {
-        bf16_lanes(w.data + unit * (UNIT * 2), &d[0], &d[1]);
-        bf16_lanes(w.data + unit * (UNIT * 2) + UNIT, &d[2], &d[3]);
+        UNROLL
+        for (int j = 0; j < UNIT_VECS; j += 2)
+            bf16_lanes(w.data + unit * (UNIT * 2) + j * (LANES * 2), &d[j], &d[j + 1]);
     } else {
         UNROLL
-        for (int j = 0; j < 4; j++)
-            d[j] = v8_load((const float *)w.data + unit * UNIT + j * LANES);
+        for (int j = 0; j < UNIT_VECS; j++)
+            d[j] = vec_load((const float *)w.data + unit * UNIT + j * LANES);
     }
 }
 
@@ -77,98 +78,108 @@ static struct weights tail_of(struct tail *t, enum k3_dtype dtype, struct weight
 
 /* --- weights from registers -------------------------------------------------------------------------------------- */
 
+/* Outputs whose sums are kept in registers together with those of R rows of x. */
+#ifdef __AVX512F__
+#define TOGETHER(R, dtype) ((R) == 1 && (dtype) != K3_MXFP4 ? 8 : (R) <= 4 ? 4 : 2)
+#else
+#define TOGETHER(R, dtype) ((R) == 1 ? 8 : (R) == 2 ? 4 : (R) <= 4 ? 2 : 1)
+#endif
+
+/* Sums of one register tile, R rows of O, and then zeros up to a multiple of four. */
+#define TILE_SUMS(R, O) (((R) * (O) + 3) / 4 * 4)
+enum { MOST_SUMS = 24 };
+
 SIMD_INLINE void direct_unit(const int R, const int O, const enum k3_dtype dtype, const struct mxfp4_table *table,
-                             const struct weights *w, int64_t unit, const float *x, v8 acc[4][DIRECT_OUTS])
+                             const struct weights *w, int64_t unit, const float *x, vec *acc)
 {
+    vec d[DIRECT_OUTS][UNIT_VECS];
     UNROLL
-    for (int o = 0; o < O; o++) {
-        v8 d[4];
-        decode(dtype, table, w[o], unit, d);
+    for (int o = 0; o < O; o++)
+        decode(dtype, table, w[o], unit, d[o]);
+    UNROLL
+    for (int r = 0; r < R; r++) {
         UNROLL
-        for (int r = 0; r < R; r++) {
+        for (int j = 0; j < UNIT_VECS; j++) {
+            vec xv = vec_load(x + r * UNIT + j * LANES);
             UNROLL
-            for (int j = 0; j < 4; j++)
-                acc[r][o] = v8_fma(d[j], v8_load(x + r * MATMUL_BLOCK + j * LANES), acc[r][o]);
+            for (int o = 0; o < O; o++)
+                acc[r * O + o] = vec_fma(d[o][j], xv, acc[r * O + o]);
         }
     }
 }
 
-/* sum[r][o] = w[o] . x[r] over the block.  Weights `ahead` bytes further on come next. */
-SIMD_INLINE void direct(const int R, const int O, const enum k3_dtype dtype, const struct block *b,
-                        const struct weights *w, const float *x, int64_t ahead, float *sum)
+/* What lies `ahead` bytes behind this unit of the outputs, once a cache line. */
+SIMD_INLINE void fetch(const enum k3_dtype dtype, const int O, const struct weights *w, int64_t unit, int64_t ahead)
 {
-    int64_t whole = b->cols / UNIT;
-    v8 acc[4][DIRECT_OUTS];
     UNROLL
-    for (int r = 0; r < R; r++) {
-        UNROLL
-        for (int o = 0; o < O; o++)
-            acc[r][o] = v8_set(0);
-    }
-    for (int64_t unit = 0; unit < whole; unit++) {
-        UNROLL
-        for (int o = 0; R > 1 && o < O; o++)
+    for (int o = 0; o < O; o++)
+        if (dtype != K3_MXFP4 || unit % 4 == 0)
             __builtin_prefetch((const void *)((uintptr_t)w[o].data + (uintptr_t)(unit * unit_bytes(dtype) + ahead)));
-        direct_unit(R, O, dtype, b->worker->mxfp4, w, unit, x + unit * UNIT, acc);
+}
+
+/* sum[r * O + o] = w[o] . x[r] over the block. */
+SIMD_INLINE void direct(const int R, const enum k3_dtype dtype, const struct block *b, const struct weights *w,
+                        const float *x, int64_t ahead, float *sum)
+{
+    const int O = TOGETHER(R, dtype);
+    int64_t whole = b->cols / UNIT;
+    vec acc[MOST_SUMS];
+    UNROLL
+    for (int i = 0; i < TILE_SUMS(R, O); i++)
+        acc[i] = vec_set(0);
+    for (int64_t unit = 0; unit < whole; unit++) {
+        if (R > 1 || dtype == K3_MXFP4)
+            fetch(dtype, O, w, unit, ahead);
+        direct_unit(R, O, dtype, b->worker->mxfp4, w, unit, x + unit * (R * UNIT), acc);
     }
     if (dtype != K3_MXFP4 && whole < b->units) {
         struct tail tail[DIRECT_OUTS];
         struct weights rest[DIRECT_OUTS];
         for (int o = 0; o < O; o++)
             rest[o] = tail_of(&tail[o], dtype, w[o], b->cols);
-        direct_unit(R, O, dtype, NULL, rest, 0, x + whole * UNIT, acc);
+        direct_unit(R, O, dtype, NULL, rest, 0, x + whole * (R * UNIT), acc);
     }
     UNROLL
-    for (int r = 0; r < R; r++) {
-        UNROLL
-        for (int o = 0; o < O; o++)
-            sum[r * O + o] = v8_sum(acc[r][o]);
-    }
+    for (int i = 0; i < TILE_SUMS(R, O); i += 4)
+        vec_sum4(acc + i, sum + i);
 }
 
 typedef void (*direct_fn)(const struct block *b, const struct weights *w, const float *x, int64_t ahead, float *sum);
 
-#define DIRECT(R, O, dtype)                                                                                            \
-    static void direct_##R##_##O##_##dtype(const struct block *b, const struct weights *w, const float *x,             \
-                                           int64_t ahead, float *sum)                                                  \
+#define EACH_ROWS(X, dtype)                                                                                            \
+    X(1, dtype) X(2, dtype) X(3, dtype) X(4, dtype) X(5, dtype) X(6, dtype) X(7, dtype) X(8, dtype)
+#define DIRECT(R, dtype)                                                                                               \
+    static void direct_##R##_##dtype(const struct block *b, const struct weights *w, const float *x, int64_t ahead,    \
+                                     float *sum)                                                                       \
     {                                                                                                                  \
-        direct(R, O, dtype, b, w, x, ahead, sum);                                                                      \
+        direct(R, dtype, b, w, x, ahead, sum);                                                                         \
     }
-#define DIRECT_ONE(dtype) DIRECT(1, 1, dtype) DIRECT(2, 1, dtype) DIRECT(3, 1, dtype) DIRECT(4, 1, dtype)
-#define DIRECT_MORE(dtype) DIRECT(1, 8, dtype) DIRECT(2, 4, dtype) DIRECT(3, 2, dtype) DIRECT(4, 2, dtype)
-DIRECT_ONE(K3_F32)
-DIRECT_ONE(K3_BF16)
-DIRECT_ONE(K3_MXFP4)
-DIRECT_MORE(K3_F32)
-DIRECT_MORE(K3_BF16)
-DIRECT_MORE(K3_MXFP4)
+EACH_ROWS(DIRECT, K3_F32)
+EACH_ROWS(DIRECT, K3_BF16)
+EACH_ROWS(DIRECT, K3_MXFP4)
 
-/* For 1 ... 4 rows of x: one output, and as many as fill the registers. */
-#define DIRECT_TABLE(dtype)                                                                                            \
-    {                                                                                                                  \
-        {direct_1_1_##dtype, direct_1_8_##dtype}, {direct_2_1_##dtype, direct_2_4_##dtype},                            \
-            {direct_3_1_##dtype, direct_3_2_##dtype}, {direct_4_1_##dtype, direct_4_2_##dtype},                        \
-    }
-static const direct_fn direct_table[K3_MXFP4 + 1][4][2] = {
-    [K3_F32] = DIRECT_TABLE(K3_F32), [K3_BF16] = DIRECT_TABLE(K3_BF16), [K3_MXFP4] = DIRECT_TABLE(K3_MXFP4)};
+#define ENTRY(R, dtype) {direct_##R##_##dtype, TOGETHER(R, dtype)},
+static const struct {
+    direct_fn fn;
+    int together;
+} direct_table[K3_MXFP4 + 1][DIRECT_ROWS] = {[K3_F32] = {EACH_ROWS(ENTRY, K3_F32)},
+                                             [K3_BF16] = {EACH_ROWS(ENTRY, K3_BF16)},
+                                             [K3_MXFP4] = {EACH_ROWS(ENTRY, K3_MXFP4)}};
 
-/* DIRECT_OUTS outputs, or one. */
-static void outputs_direct(const struct block *b, int64_t o, int outs, int64_t ahead)
+/* Up to DIRECT_OUTS outputs.  Where fewer are left than are made together, the last one is made again and dropped. */
+static void outputs_direct(const struct block *b, int64_t o, int outs)
 {
-    static const int together[4] = {8, 4, 2, 2};
+    int together = direct_table[b->w->dtype][b->n - 1].together;
+    int64_t ahead = o + 2 * DIRECT_OUTS <= b->end ? DIRECT_OUTS * b->w->stride * unit_bytes(b->w->dtype) / UNIT : 0;
     struct weights w[DIRECT_OUTS];
-    float sum[4 * DIRECT_OUTS];
-    for (int j = 0; j < outs; j++)
-        w[j] = weights_of(b, o + j);
-    for (int t = 0; t < b->n; t += 4) {
-        int rows = b->n - t < 4 ? b->n - t : 4, step = outs == 1 ? 1 : together[rows - 1];
-        direct_fn fn = direct_table[b->w->dtype][rows - 1][outs > 1];
-        for (int j0 = 0; j0 < outs; j0 += step) {
-            fn(b, w + j0, b->x + t * MATMUL_BLOCK, ahead, sum);
-            for (int r = 0; r < rows; r++)
-                for (int j = 0; j < step; j++)
-                    b->y[t + r][o + j0 + j] += b->scale[t + r] * sum[r * step + j];
-        }
+    float sum[MOST_SUMS];
+    for (int j = 0; j < DIRECT_OUTS; j++)
+        w[j] = weights_of(b, o + (j < outs ? j : outs - 1));
+    for (int j0 = 0; j0 < outs; j0 += together) {
+        direct_table[b->w->dtype][b->n - 1].fn(b, w + j0, b->x, ahead, sum);
+        for (int r = 0; r < b->n; r++)
+            for (int j = 0; j < together && j0 + j < outs; j++)
+                b->y[r][o + j0 + j] += b->scale[r] * sum[r * together + j];
     }
 }
 
@@ -178,11 +189,11 @@ SIMD_INLINE void decode_units(const enum k3_dtype dtype, const struct mxfp4_tabl
                               int64_t units, float *to)
 {
     for (int64_t unit = 0; unit < units; unit++, to += UNIT) {
-        v8 d[4];
+        vec d[UNIT_VECS];
         decode(dtype, table, w, unit, d);
         UNROLL
-        for (int j = 0; j < 4; j++)
-            v8_store(to + j * LANES, d[j]);
+        for (int j = 0; j < UNIT_VECS; j++)
+            vec_store(to + j * LANES, d[j]);
     }
 }
 
@@ -201,41 +212,72 @@ static void decode_row(const struct block *b, struct weights w, float *to)
     }
 }
 
-void CPU(dot)(int R, int O, int64_t k, const float *const *x, const float *const *w, float *sum, int64_t stride)
+SIMD_INLINE void dot_rows(const int R, int64_t k, const float *const *x, const float *const *w, float *sum)
 {
-    switch (R * 4 + O) {
-#define CASE(R, O)                                                                                                     \
-    case R * 4 + O:                                                                                                    \
-        dot_tile(R, O, k, x, w, sum, stride);                                                                          \
-        break;
-        CASE(1, 1)
-        CASE(1, 2)
-        CASE(1, 3) CASE(2, 1) CASE(2, 2) CASE(2, 3) CASE(3, 1) CASE(3, 2) CASE(3, 3) CASE(4, 1) CASE(4, 2) CASE(4, 3)
-#undef CASE
+    vec acc[MOST_SUMS];
+    UNROLL
+    for (int i = 0; i < TILE_SUMS(R, DOT_OUTS); i++)
+        acc[i] = vec_set(0);
+    for (int64_t i = 0; i < k; i += LANES) {
+        vec wv[DOT_OUTS];
+        UNROLL
+        for (int o = 0; o < DOT_OUTS; o++)
+            wv[o] = vec_load(w[o] + i);
+        UNROLL
+        for (int r = 0; r < R; r++) {
+            vec xv = vec_load(x[r] + i);
+            UNROLL
+            for (int o = 0; o < DOT_OUTS; o++)
+                acc[r * DOT_OUTS + o] = vec_fma(wv[o], xv, acc[r * DOT_OUTS + o]);
+        }
     }
+    UNROLL
+    for (int i = 0; i < TILE_SUMS(R, DOT_OUTS); i += 4)
+        vec_sum4(acc + i, sum + i);
 }
 
-/* Up to PANEL_OUTS outputs. */
-static void outputs_panel(const struct block *b, int64_t o, int outs, int64_t ahead)
+void CPU(dot)(int R, int O, int64_t k, const float *const *x, const float *const *w, float *sum, int64_t stride)
 {
-    const float *panel[PANEL_OUTS], *x[PANEL_ROWS];
-    float sum[PANEL_ROWS * PANEL_OUTS];
+    const float *all[DOT_OUTS];
+    float tile[MOST_SUMS];
+    for (int o = 0; o < DOT_OUTS; o++)
+        all[o] = w[o < O ? o : O - 1];
+    if (R == 4)
+        dot_rows(4, k, x, all, tile);
+    else if (R == 3)
+        dot_rows(3, k, x, all, tile);
+    else if (R == 2)
+        dot_rows(2, k, x, all, tile);
+    else
+        dot_rows(1, k, x, all, tile);
+    for (int r = 0; r < R; r++)
+        for (int o = 0; o < O; o++)
+            sum[r * stride + o] = tile[r * DOT_OUTS + o];
+}
+
+/* Up to DOT_OUTS outputs. */
+static void outputs_panel(const struct block *b, int64_t o, int outs)
+{
+    int64_t row = b->w->stride * unit_bytes(b->w->dtype) / UNIT,
+            ahead = o + 2 * DOT_OUTS <= b->end ? DOT_OUTS * row : 0;
+    const float *panel[DOT_OUTS], *x[DOT_ROWS];
+    float sum[DOT_ROWS * DOT_OUTS];
     for (int j = 0; j < outs; j++) {
-        float *row = b->worker->w + j * MATMUL_BLOCK;
+        float *decoded = b->worker->w + j * MATMUL_BLOCK;
         struct weights w = weights_of(b, o + j);
-        decode_row(b, w, row);
-        panel[j] = row;
+        decode_row(b, w, decoded);
+        panel[j] = decoded;
         for (int64_t i = 0; i < b->units * unit_bytes(b->w->dtype); i += 64)
             __builtin_prefetch((const void *)((uintptr_t)w.data + (uintptr_t)(i + ahead)));
     }
-    for (int t = 0; t < b->n; t += PANEL_ROWS) {
-        int rows = b->n - t < PANEL_ROWS ? b->n - t : PANEL_ROWS;
+    for (int t = 0; t < b->n; t += DOT_ROWS) {
+        int rows = b->n - t < DOT_ROWS ? b->n - t : DOT_ROWS;
         for (int r = 0; r < rows; r++)
             x[r] = b->x + (t + r) * MATMUL_BLOCK;
-        CPU(dot)(rows, outs, b->units * UNIT, x, panel, sum, PANEL_OUTS);
+        CPU(dot)(rows, outs, b->units * UNIT, x, panel, sum, DOT_OUTS);
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < outs; j++)
-                b->y[t + r][o + j] += b->scale[t + r] * sum[r * PANEL_OUTS + j];
+                b->y[t + r][o + j] += b->scale[t + r] * sum[r * DOT_OUTS + j];
     }
 }
 
@@ -244,30 +286,30 @@ static void outputs_panel(const struct block *b, int64_t o, int outs, int64_t ah
 /* The block of the rows of x into b->x, in the order in which weights are decoded. */
 static void pack(const struct block *b, const float *const *x)
 {
+    int few = b->n <= DIRECT_ROWS;
     for (int t = 0; t < b->n; t++) {
-        float *to = b->x + t * MATMUL_BLOCK;
+        float *to = b->x + t * (few ? UNIT : MATMUL_BLOCK);
         const float *from = x[t] + b->k;
-        int64_t k = 0;
-        for (; k + UNIT <= b->cols; k += UNIT)
-            simd_reorder(b->w->dtype, from + k, to + k);
+        int64_t k = 0, step = few ? b->n * UNIT : UNIT;
+        for (; k + UNIT <= b->cols; k += UNIT, to += step)
+            simd_reorder(b->w->dtype, from + k, to);
         if (k < b->cols) {
             float unit[UNIT] = {0};
             memcpy(unit, from + k, (size_t)(b->cols - k) * sizeof *unit);
-            simd_reorder(b->w->dtype, unit, to + k);
+            simd_reorder(b->w->dtype, unit, to);
         }
     }
 }
 
 static void outputs(const struct block *b, int64_t o0, int64_t o1)
 {
-    int few = b->n <= DIRECT_ROWS, step = few ? DIRECT_OUTS : PANEL_OUTS, outs;
-    int64_t ahead = step * b->w->stride * unit_bytes(b->w->dtype) / UNIT;
-    for (int64_t o = o0; o < o1; o += outs) {
-        outs = o1 - o >= step ? step : few ? 1 : (int)(o1 - o);
+    int few = b->n <= DIRECT_ROWS, step = few ? DIRECT_OUTS : DOT_OUTS;
+    for (int64_t o = o0; o < o1; o += step) {
+        int outs = o1 - o < step ? (int)(o1 - o) : step;
         if (few)
-            outputs_direct(b, o, outs, o1 - o >= 2 * step ? ahead : 0);
+            outputs_direct(b, o, outs);
         else
-            outputs_panel(b, o, outs, o1 - o >= 2 * step ? ahead : 0);
+            outputs_panel(b, o, outs);
     }
 }
 
@@ -300,7 +342,7 @@ void CPU(matmul)(struct cpu_worker *worker, int n, const float *const *x, const 
                  int64_t o1, float *const *y, const float *scale)
 {
     static const float ones[CPU_TILE_ROWS] = {[0 ... CPU_TILE_ROWS - 1] = 1};
-    struct block b = {.worker = worker, .w = w, .n = n, .y = y, .scale = scale != NULL ? scale : ones};
+    struct block b = {.worker = worker, .w = w, .n = n, .end = o1, .y = y, .scale = scale != NULL ? scale : ones};
     if (n == 1 && w->cols <= CPU_X_FLOATS - MATMUL_BLOCK) {
         one_row(&b, x, o0, o1);
         return;

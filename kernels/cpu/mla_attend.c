@@ -34,29 +34,29 @@ static const uint16_t *head_weights(const struct mla_attend_args *a, int64_t hea
 
 enum { STRIP = 8 };
 
-/* qa[r] += sum_n qn[r][n] UK[n] for STRIP rows n of UK and sixteen columns, whose even and odd ones lie apart. */
+/* qa[r] += sum_n qn[r][n] UK[n] for STRIP rows n of UK and 2 LANES columns, whose even and odd ones lie apart. */
 SIMD_INLINE void absorb_tile(const int R, const struct query *q, int n0, const uint16_t *uk, int64_t stride, int d,
                              struct scratch *s, int first)
 {
-    v8 even[TILE], odd[TILE];
+    vec even[TILE], odd[TILE];
     UNROLL
     for (int r = 0; r < R; r++) {
-        even[r] = v8_load(&s->qa[first + r][d]);
-        odd[r] = v8_load(&s->qa[first + r][d + LANES]);
+        even[r] = vec_load(&s->qa[first + r][d]);
+        odd[r] = vec_load(&s->qa[first + r][d + LANES]);
     }
     for (int n = n0; n < n0 + STRIP; n++) {
-        v8 we, wo;
+        vec we, wo;
         bf16_lanes(uk + n * stride + d, &we, &wo);
         UNROLL
         for (int r = 0; r < R; r++) {
-            even[r] = v8_fma(we, v8_set(q[r].q[n]), even[r]);
-            odd[r] = v8_fma(wo, v8_set(q[r].q[n]), odd[r]);
+            even[r] = vec_fma(we, vec_set(q[r].q[n]), even[r]);
+            odd[r] = vec_fma(wo, vec_set(q[r].q[n]), odd[r]);
         }
     }
     UNROLL
     for (int r = 0; r < R; r++) {
-        v8_store(&s->qa[first + r][d], even[r]);
-        v8_store(&s->qa[first + r][d + LANES], odd[r]);
+        vec_store(&s->qa[first + r][d], even[r]);
+        vec_store(&s->qa[first + r][d + LANES], odd[r]);
     }
 }
 
@@ -101,8 +101,9 @@ static void score_block(struct scratch *s, int n, const float *const *c, int cou
         const float *qa[TILE];
         for (int r = 0; r < rows; r++)
             qa[r] = s->qa[j + r];
-        for (int pos = 0; pos < count; pos += 3)
-            CPU(dot)(rows, count - pos < 3 ? count - pos : 3, K3_CACHE_DIM, qa, c + pos, &s->p[j][pos], BLOCK);
+        for (int pos = 0; pos < count; pos += DOT_OUTS)
+            CPU(dot)
+        (rows, count - pos < DOT_OUTS ? count - pos : DOT_OUTS, K3_CACHE_DIM, qa, c + pos, &s->p[j][pos], BLOCK);
     }
 }
 
@@ -110,47 +111,47 @@ static void score_block(struct scratch *s, int n, const float *const *c, int cou
 static void weigh_block(struct query *q, float scale, int seen, float *p, float *cbar)
 {
     float max = q->max, factor;
-    v8 sum = v8_set(0);
+    vec sum = vec_set(0);
     for (int i = 0; i < BLOCK; i++) {
         p[i] = i < seen ? p[i] * scale : -INFINITY;
         max = p[i] > max ? p[i] : max;
     }
     for (int i = 0; i < BLOCK; i += LANES) {
-        v8 e = v8_exp(v8_load(p + i) - v8_set(max));
-        v8_store(p + i, e);
+        vec e = vec_exp(vec_load(p + i) - vec_set(max));
+        vec_store(p + i, e);
         sum += e;
     }
-    factor = v8_exp(v8_set(q->max - max))[0];
-    q->sum = q->sum * factor + v8_sum(sum);
+    factor = vec_exp(vec_set(q->max - max))[0];
+    q->sum = q->sum * factor + vec_sum(sum);
     q->max = max;
     for (int d = 0; d < K3_LATENT_DIM; d += LANES)
-        v8_store(cbar + d, v8_load(cbar + d) * v8_set(factor));
+        vec_store(cbar + d, vec_load(cbar + d) * vec_set(factor));
 }
 
-/* cbar[r] += sum_pos p[r][pos] c[pos] for positions [begin, end) and sixteen latents. */
+/* cbar[r] += sum_pos p[r][pos] c[pos] for positions [begin, end) and 2 LANES latents. */
 SIMD_INLINE void mix_tile(const int R, struct scratch *s, int first, int begin, int end, const float *const *c, int d)
 {
-    v8 acc[TILE][2];
+    vec acc[TILE][2];
     UNROLL
     for (int r = 0; r < R; r++) {
         UNROLL
         for (int j = 0; j < 2; j++)
-            acc[r][j] = v8_load(&s->cbar[first + r][d + j * LANES]);
+            acc[r][j] = vec_load(&s->cbar[first + r][d + j * LANES]);
     }
     for (int pos = begin; pos < end; pos++) {
-        v8 c0 = v8_load(c[pos] + d), c1 = v8_load(c[pos] + d + LANES);
+        vec c0 = vec_load(c[pos] + d), c1 = vec_load(c[pos] + d + LANES);
         UNROLL
         for (int r = 0; r < R; r++) {
-            v8 p = v8_set(s->p[first + r][pos]);
-            acc[r][0] = v8_fma(p, c0, acc[r][0]);
-            acc[r][1] = v8_fma(p, c1, acc[r][1]);
+            vec p = vec_set(s->p[first + r][pos]);
+            acc[r][0] = vec_fma(p, c0, acc[r][0]);
+            acc[r][1] = vec_fma(p, c1, acc[r][1]);
         }
     }
     UNROLL
     for (int r = 0; r < R; r++) {
         UNROLL
         for (int j = 0; j < 2; j++)
-            v8_store(&s->cbar[first + r][d + j * LANES], acc[r][j]);
+            vec_store(&s->cbar[first + r][d + j * LANES], acc[r][j]);
     }
 }
 
@@ -185,7 +186,7 @@ static void expand(struct cpu_worker *w, const struct mla_attend_args *a, struct
     for (int j = 0; j < n; j++) {
         float *cbar = s->cbar[first + j];
         for (int d = 0; d < K3_LATENT_DIM; d += LANES)
-            v8_store(cbar + d, v8_load(cbar + d) / v8_set(q[first + j].sum));
+            vec_store(cbar + d, vec_load(cbar + d) / vec_set(q[first + j].sum));
         x[j] = cbar;
         y[j] = q[first + j].o;
         memset(y[j], 0, K3_V_DIM * sizeof(float));

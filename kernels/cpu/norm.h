@@ -6,21 +6,21 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* sum_d x[d] y[d] in fp32: four times eight lanes, then one tree. */
+/* sum_d x[d] y[d] in fp32: on four vectors, then one tree. */
 SIMD_INLINE float norm_dot(const float *x, const float *y, int64_t n)
 {
-    v8 acc[4] = {v8_set(0), v8_set(0), v8_set(0), v8_set(0)};
+    vec acc[4] = {vec_set(0), vec_set(0), vec_set(0), vec_set(0)};
     int64_t d = 0;
     for (; d + 4 * LANES <= n; d += 4 * LANES) {
         UNROLL
         for (int j = 0; j < 4; j++)
-            acc[j] = v8_fma(v8_load(x + d + j * LANES), v8_load(y + d + j * LANES), acc[j]);
+            acc[j] = vec_fma(vec_load(x + d + j * LANES), vec_load(y + d + j * LANES), acc[j]);
     }
     for (; d + LANES <= n; d += LANES)
-        acc[0] = v8_fma(v8_load(x + d), v8_load(y + d), acc[0]);
+        acc[0] = vec_fma(vec_load(x + d), vec_load(y + d), acc[0]);
     if (d < n)
-        acc[1] = v8_fma(v8_load_n(x + d, n - d), v8_load_n(y + d, n - d), acc[1]);
-    return v8_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
+        acc[1] = vec_fma(vec_load_n(x + d, n - d), vec_load_n(y + d, n - d), acc[1]);
+    return vec_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
 }
 
 /* 1 / sqrt(mean_d x[d]^2 + eps) */
@@ -34,9 +34,9 @@ SIMD_INLINE void norm_scale(const float *x, int64_t n, float r, const struct k3_
 {
     int64_t d = 0;
     for (; d + LANES <= n; d += LANES)
-        v8_store(y + d, v8_load(x + d) * v8_set(r) * cpu_weights(w, d, LANES));
+        vec_store(y + d, vec_load(x + d) * vec_set(r) * cpu_weights(w, d, LANES));
     if (d < n)
-        v8_store_n(y + d, v8_load_n(x + d, n - d) * v8_set(r) * cpu_weights(w, d, n - d), n - d);
+        vec_store_n(y + d, vec_load_n(x + d, n - d) * vec_set(r) * cpu_weights(w, d, n - d), n - d);
 }
 
 #endif

@@ -42,9 +42,9 @@ static int scores(const struct router_args *a, int64_t t, int experts, float *sc
     int finite = 1;
     for (int e = 0; e < experts; e += LANES) {
         int n = experts - e < LANES ? experts - e : LANES;
-        v8 s = v8_sigmoid(v8_load_n(logit + e, n));
-        v8_store_n(score + e, s, n);
-        v8_store_n(biased + e, s + v8_load_n(bias + e, n), n);
+        vec s = vec_sigmoid(vec_load_n(logit + e, n));
+        vec_store_n(score + e, s, n);
+        vec_store_n(biased + e, s + vec_load_n(bias + e, n), n);
     }
     for (int e = 0; e < experts; e++)
         finite &= isfinite(logit[e]) != 0;

@@ -12,9 +12,9 @@ static void rows(struct cpu_worker *w, const void *arg)
         float *y = cpu_row(a->y, t);
         int64_t d = begin;
         for (; d + LANES <= end; d += LANES)
-            v8_store(y + d, v8_load(o + d) * v8_sigmoid(v8_load(gate + d)));
+            vec_store(y + d, vec_load(o + d) * vec_sigmoid(vec_load(gate + d)));
         if (d < end)
-            v8_store_n(y + d, v8_load_n(o + d, end - d) * v8_sigmoid(v8_load_n(gate + d, end - d)), end - d);
+            vec_store_n(y + d, vec_load_n(o + d, end - d) * vec_sigmoid(vec_load_n(gate + d, end - d)), end - d);
     }
 }
 

@@ -1,9 +1,9 @@
-/* simd.h - eight fp32 lanes, and how weights become lanes
+/* simd.h - LANES fp32 lanes, sixteen with AVX-512 and else eight, and how weights become lanes
  *
- * Written once over the compilers' vector extension, so that it builds for SSE2, AVX2 and NEON; where an instruction
- * set has something better than what the compiler finds, it stands here behind #ifdef and nowhere else.  Multiply-add
- * is v8_fma() and only that: the build turns contraction off, so two paths that call the same v8 functions in the same
- * order agree bit for bit. */
+ * Written once over the compilers' vector extension, so that it builds for SSE2, AVX2, AVX-512 and NEON; where an
+ * instruction set has something better than what the compiler finds, it stands here behind #ifdef and nowhere else.
+ * Multiply-add is vec_fma() and only that: the build turns contraction off, so two paths that call the same vec
+ * functions in the same order agree bit for bit. */
 #ifndef K3_KERNELS_CPU_SIMD_H
 #define K3_KERNELS_CPU_SIMD_H
 
@@ -16,9 +16,15 @@
 
 #include "kernels/kernels.h"
 
-typedef float v8 __attribute__((vector_size(32)));
-typedef int32_t v8i __attribute__((vector_size(32)));
-typedef uint32_t v8u __attribute__((vector_size(32)));
+#ifdef __AVX512F__
+enum { LANES = 16 };
+#else
+enum { LANES = 8 };
+#endif
+
+typedef float vec __attribute__((vector_size(LANES * 4)));
+typedef int32_t veci __attribute__((vector_size(LANES * 4)));
+typedef uint32_t vecu __attribute__((vector_size(LANES * 4)));
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
@@ -27,68 +33,77 @@ typedef uint32_t v8u __attribute__((vector_size(32)));
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { LANES = 8 };
-
-SIMD_INLINE v8 v8_set(float x)
+SIMD_INLINE vec vec_set(float x)
 {
-    return (v8){x, x, x, x, x, x, x, x};
+#ifdef __AVX512F__
+    return (vec)_mm512_set1_ps(x);
+#else
+    return (vec){x, x, x, x, x, x, x, x};
+#endif
 }
 
-SIMD_INLINE v8 v8_load(const float *p)
+SIMD_INLINE vec vec_load(const float *p)
 {
-    v8 v;
+    vec v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-SIMD_INLINE void v8_store(float *p, v8 v)
+SIMD_INLINE void vec_store(float *p, vec v)
 {
     memcpy(p, &v, sizeof v);
 }
 
 /* The first n < LANES lanes; the others are 0. */
-SIMD_INLINE v8 v8_load_n(const float *p, int64_t n)
+SIMD_INLINE vec vec_load_n(const float *p, int64_t n)
 {
     float lane[LANES] = {0};
     memcpy(lane, p, (size_t)n * sizeof *p);
-    return v8_load(lane);
+    return vec_load(lane);
 }
 
-SIMD_INLINE void v8_store_n(float *p, v8 v, int64_t n)
+SIMD_INLINE void vec_store_n(float *p, vec v, int64_t n)
 {
     float lane[LANES];
-    v8_store(lane, v);
+    vec_store(lane, v);
     memcpy(p, lane, (size_t)n * sizeof *p);
 }
 
 /* a * b + c */
-SIMD_INLINE v8 v8_fma(v8 a, v8 b, v8 c)
+SIMD_INLINE vec vec_fma(vec a, vec b, vec c)
 {
-#ifdef __FMA__
-    return (v8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#ifdef __AVX512F__
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
     return a * b + c;
 #endif
 }
 
 /* mask lanes are all ones or all zeros */
-SIMD_INLINE v8 v8_select(v8i mask, v8 a, v8 b)
+SIMD_INLINE vec vec_select(veci mask, vec a, vec b)
 {
-    return (v8)((mask & (v8i)a) | (~mask & (v8i)b));
+    return (vec)((mask & (veci)a) | (~mask & (veci)b));
 }
 
 /* A NaN in x stays. */
-SIMD_INLINE v8 v8_clamp(v8 x, float low, float high)
+SIMD_INLINE vec vec_clamp(vec x, float low, float high)
 {
-    x = v8_select(x < v8_set(low), v8_set(low), x);
-    return v8_select(x > v8_set(high), v8_set(high), x);
+    x = vec_select(x < vec_set(low), vec_set(low), x);
+    return vec_select(x > vec_set(high), vec_set(high), x);
 }
 
 /* Sum of the lanes, always by the same tree. */
-SIMD_INLINE float v8_sum(v8 v)
+SIMD_INLINE float vec_sum(vec v)
 {
+#ifdef __AVX512F__
+    __m256 v256 = _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
+#elif defined(__AVX2__)
+    __m256 v256 = (__m256)v;
+#endif
 #ifdef __AVX2__
-    __m128 h = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(v256), _mm256_extractf128_ps(v256, 1));
     h = _mm_add_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
 #else
@@ -96,7 +111,32 @@ SIMD_INLINE float v8_sum(v8 v)
 #endif
 }
 
-SIMD_INLINE float v8_max(v8 v)
+/* sum[i] = vec_sum(v[i]), i < 4. */
+SIMD_INLINE void vec_sum4(const vec v[4], float sum[4])
+{
+#ifdef __AVX512F__
+    __m512 a = (__m512)v[0], b = (__m512)v[1], c = (__m512)v[2], d = (__m512)v[3];
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    __m512 h = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    h = _mm512_add_ps(h, _mm512_permute_ps(h, 0x4e));
+    h = _mm512_add_ps(h, _mm512_permute_ps(h, 0xb1));
+    h = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12), h);
+    _mm_storeu_ps(sum, _mm512_castps512_ps128(h));
+#elif defined(__AVX2__)
+    __m256 a = (__m256)v[0], b = (__m256)v[1], c = (__m256)v[2], d = (__m256)v[3];
+    __m256 ab = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    __m256 cd = _mm256_add_ps(_mm256_permute2f128_ps(c, d, 0x20), _mm256_permute2f128_ps(c, d, 0x31));
+    __m256 h = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    h = _mm256_add_ps(_mm256_shuffle_ps(h, h, 0x88), _mm256_shuffle_ps(h, h, 0xdd)); /* a c a c, b d b d */
+    _mm_storeu_ps(sum, _mm_unpacklo_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1)));
+#else
+    for (int i = 0; i < 4; i++)
+        sum[i] = vec_sum(v[i]);
+#endif
+}
+
+SIMD_INLINE float vec_max(vec v)
 {
     float m = v[0];
     for (int i = 1; i < LANES; i++)
@@ -106,37 +146,58 @@ SIMD_INLINE float v8_max(v8 v)
 
 /* --- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Columns that are decoded at a time.  A decoder is free to hand them out in an order of its own; simd_reorder() lays
- * out the other factor of the product likewise. */
-enum { UNIT = 32 };
+/* Columns that are decoded at a time, into UNIT_VECS vectors.  A decoder is free to hand them out in an order of its
+ * own; simd_reorder() lays out the other factor of the product likewise. */
+enum { UNIT = 32, UNIT_VECS = UNIT / LANES };
 
-/* bf16 pairs: the low halves of sixteen are lanes 0 2 4 ..., the high halves 1 3 5 ... */
-SIMD_INLINE void bf16_lanes(const void *p, v8 *even, v8 *odd)
+/* bf16 pairs: the low halves of 2 LANES are lanes 0 2 4 ..., the high halves 1 3 5 ... */
+SIMD_INLINE void bf16_lanes(const void *p, vec *even, vec *odd)
 {
-    v8u pair;
+    vecu pair;
     memcpy(&pair, p, sizeof pair);
-    *even = (v8)(pair << 16);
-    *odd = (v8)(pair & 0xffff0000u);
+    *even = (vec)(pair << 16);
+    *odd = (vec)(pair & 0xffff0000u);
 }
 
-/* Eight bf16 in their order. */
-SIMD_INLINE v8 bf16_load(const uint16_t *p)
+/* LANES bf16 in their order. */
+SIMD_INLINE vec bf16_load(const uint16_t *p)
 {
-    typedef uint16_t half8 __attribute__((vector_size(16)));
-    half8 h;
+    typedef uint16_t halves __attribute__((vector_size(LANES * 2)));
+    halves h;
     memcpy(&h, p, sizeof h);
-    return (v8)(__builtin_convertvector(h, v8u) << 16);
+    return (vec)(__builtin_convertvector(h, vecu) << 16);
 }
 
-/* The bf16 values of the 16 codes under every scale byte, as a table of high and one of low bytes. Every product of a
- * code and a scale is a bf16 number. */
+/* What the 16 codes stand for under one scale byte.  Every product of a code and a scale is a bf16 number: AVX2 looks
+ * its two bytes up in tables of bytes, AVX-512 the whole value. */
 struct mxfp4_table {
+#ifdef __AVX512F__
+    float value[16];
+#else
     uint8_t high[16], low[16];
-};
+#endif
+} __attribute__((aligned(32)));
 
-SIMD_INLINE void mxfp4_lanes(const uint8_t *codes, const struct mxfp4_table *t, v8 d[4])
+SIMD_INLINE void mxfp4_set(struct mxfp4_table *t, int code, float value)
 {
-#ifdef __AVX2__
+#ifdef __AVX512F__
+    t->value[code] = value;
+#else
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    t->high[code] = (uint8_t)(bits >> 24);
+    t->low[code] = (uint8_t)(bits >> 16);
+#endif
+}
+
+SIMD_INLINE void mxfp4_lanes(const uint8_t *codes, const struct mxfp4_table *t, vec d[UNIT_VECS])
+{
+#ifdef __AVX512F__ /* the look-up reads the low four bits of a lane and no others */
+    __m512i pair = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)codes));
+    __m512 table = _mm512_load_ps(t->value);
+    d[0] = (vec)_mm512_permutexvar_ps(pair, table);
+    d[1] = (vec)_mm512_permutexvar_ps(_mm512_srli_epi32(pair, 4), table);
+#elif defined(__AVX2__)
     __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)codes));
     __m256i code =
         _mm256_and_si256(_mm256_srlv_epi32(both, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), _mm256_set1_epi8(15));
@@ -144,34 +205,38 @@ SIMD_INLINE void mxfp4_lanes(const uint8_t *codes, const struct mxfp4_table *t, 
     __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)t->low));
     high = _mm256_shuffle_epi8(high, code);
     low = _mm256_shuffle_epi8(low, code);
-    v8u a = (v8u)_mm256_unpacklo_epi8(low, high), b = (v8u)_mm256_unpackhi_epi8(low, high);
-    d[0] = (v8)(a << 16);
-    d[1] = (v8)(a & 0xffff0000u);
-    d[2] = (v8)(b << 16);
-    d[3] = (v8)(b & 0xffff0000u);
+    vecu a = (vecu)_mm256_unpacklo_epi8(low, high), b = (vecu)_mm256_unpackhi_epi8(low, high);
+    d[0] = (vec)(a << 16);
+    d[1] = (vec)(a & 0xffff0000u);
+    d[2] = (vec)(b << 16);
+    d[3] = (vec)(b & 0xffff0000u);
 #else
     for (int half = 0; half < 2; half++, codes += LANES) {
-        v8u even, odd;
+        vecu even, odd;
         for (int i = 0; i < LANES; i++) {
             even[i] = (uint32_t)t->high[codes[i] & 15] << 24 | (uint32_t)t->low[codes[i] & 15] << 16;
             odd[i] = (uint32_t)t->high[codes[i] >> 4] << 24 | (uint32_t)t->low[codes[i] >> 4] << 16;
         }
-        d[2 * half] = (v8)even;
-        d[2 * half + 1] = (v8)odd;
+        d[2 * half] = (vec)even;
+        d[2 * half + 1] = (vec)odd;
     }
 #endif
 }
 
-/* Sixteen floats apart into even and odd ones. */
-SIMD_INLINE void deinterleave(const float *from, v8 *even, v8 *odd)
+/* 2 LANES floats apart into even and odd ones. */
+SIMD_INLINE void deinterleave(const float *from, vec *even, vec *odd)
 {
-    v8 a = v8_load(from), b = v8_load(from + LANES);
-#ifdef __clang__
+    vec a = vec_load(from), b = vec_load(from + LANES);
+#ifdef __AVX512F__
+    __m512i step = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = (vec)_mm512_permutex2var_ps((__m512)a, step, (__m512)b);
+    *odd = (vec)_mm512_permutex2var_ps((__m512)a, _mm512_add_epi32(step, _mm512_set1_epi32(1)), (__m512)b);
+#elif defined(__clang__)
     *even = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
     *odd = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
 #else
-    *even = __builtin_shuffle(a, b, (v8i){0, 2, 4, 6, 8, 10, 12, 14});
-    *odd = __builtin_shuffle(a, b, (v8i){1, 3, 5, 7, 9, 11, 13, 15});
+    *even = __builtin_shuffle(a, b, (veci){0, 2, 4, 6, 8, 10, 12, 14});
+    *odd = __builtin_shuffle(a, b, (veci){1, 3, 5, 7, 9, 11, 13, 15});
 #endif
 }
 
@@ -183,19 +248,19 @@ SIMD_INLINE void simd_reorder(enum k3_dtype dtype, const float *from, float *to)
         return;
     }
     for (int i = 0; i < UNIT; i += 2 * LANES) {
-        v8 even, odd;
+        vec even, odd;
         deinterleave(from + i, &even, &odd);
-#ifdef __AVX2__
+#if defined(__AVX2__) && !defined(__AVX512F__)
         if (dtype == K3_MXFP4) { /* and once more: the even columns lie in a register's low half, the odd in its high */
             __m256 e = (__m256)even, o = (__m256)odd;
             __m256 low = _mm256_permute2f128_ps(e, o, 0x20);  /* 0 2 4 6 1 3 5 7 */
             __m256 high = _mm256_permute2f128_ps(e, o, 0x31); /* 8 10 12 14 9 11 13 15 */
-            even = (v8)_mm256_shuffle_ps(low, high, 0x88);    /* 0 4 8 12 1 5 9 13 */
-            odd = (v8)_mm256_shuffle_ps(low, high, 0xdd);     /* 2 6 10 14 3 7 11 15 */
+            even = (vec)_mm256_shuffle_ps(low, high, 0x88);   /* 0 4 8 12 1 5 9 13 */
+            odd = (vec)_mm256_shuffle_ps(low, high, 0xdd);    /* 2 6 10 14 3 7 11 15 */
         }
 #endif
-        v8_store(to + i, even);
-        v8_store(to + i + LANES, odd);
+        vec_store(to + i, even);
+        vec_store(to + i + LANES, odd);
     }
 }
 

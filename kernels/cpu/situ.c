@@ -12,11 +12,11 @@ static void rows(struct cpu_worker *w, const void *arg)
         float *y = cpu_row(a->y, t);
         int64_t d = begin;
         for (; d + LANES <= end; d += LANES)
-            v8_store(y + d, v8_situ(v8_load(gate + d), v8_load(up + d), a->beta, a->linear_beta));
+            vec_store(y + d, vec_situ(vec_load(gate + d), vec_load(up + d), a->beta, a->linear_beta));
         if (d < end)
-            v8_store_n(y + d,
-                       v8_situ(v8_load_n(gate + d, end - d), v8_load_n(up + d, end - d), a->beta, a->linear_beta),
-                       end - d);
+            vec_store_n(y + d,
+                        vec_situ(vec_load_n(gate + d, end - d), vec_load_n(up + d, end - d), a->beta, a->linear_beta),
+                        end - d);
     }
 }
 

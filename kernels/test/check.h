@@ -54,12 +54,15 @@ struct check {
     double (*state_bound)(void *arg, int64_t u, int64_t j, double expected);
 };
 
-/* Each CPU variant: all units at once on one thread is within the bound of ref; on 2 and 3 threads, and unit by unit,
- * the bits are the same. */
+/* Whether this build and this machine have a backend. */
+int check_has(const char *backend);
+
+/* Each CPU variant that there is: all units at once on one thread is within the bound of ref; on 2 and 3 threads, and
+ * unit by unit, the bits are the same. */
 void check_operation(const struct check *c);
 
-/* A sum of n fp32 products in lanes of eight is off by no more than this: the longest chain of roundings that a product
- * goes through, of U each, times the sum of the products' magnitudes. */
+/* A sum of n fp32 products in lanes of eight or more is off by no more than this: the longest chain of roundings that a
+ * product goes through, of U each, times the sum of the products' magnitudes. */
 double bound_dot(int64_t n, double sum_of_magnitudes);
 
 /* The same rows and sequences of a step as a kern_batch over sequences [u0, u1). */

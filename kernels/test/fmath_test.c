@@ -50,7 +50,7 @@ static void holds(const char *name, void (*apply)(float *x), double (*exact)(dou
 #define APPLY(name)                                                                                                    \
     static void apply_##name(float *x)                                                                                 \
     {                                                                                                                  \
-        v8_store(x, v8_##name(v8_load(x)));                                                                            \
+        vec_store(x, vec_##name(vec_load(x)));                                                                         \
     }
 APPLY(exp)
 APPLY(tanh)
@@ -79,7 +79,13 @@ int main(void)
         cmocka_unit_test(errors_are_a_few_ulp),
         cmocka_unit_test(exp_of_zero_is_one_and_far_below_is_zero),
     };
-#ifdef __AVX2__
+#ifdef __AVX512F__
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) {
+        printf("1..0 # SKIP this machine has no AVX-512\n");
+        return 0;
+    }
+#elif defined(__AVX2__)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
         printf("1..0 # SKIP this machine has no AVX2\n");
         return 0;

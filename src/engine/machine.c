@@ -9,18 +9,16 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 
-enum { LANES = 8, CHAINS = 12, FMA_ROUNDS = 4 << 20, READS = 8 };
-
-typedef float vector __attribute__((vector_size(LANES * sizeof(float))));
-typedef uint64_t words __attribute__((vector_size(32)));
+enum { CHAINS = 12, FMA_ROUNDS = 4 << 20, READS = 8 };
 
 /* Twelve chains keep two units of four or five cycles' latency busy.  The results must look wanted to the compiler. */
-#define FMA_LOOP(name, attribute)                                                                                      \
+#define FMA_LOOP(name, lanes, attribute)                                                                               \
     attribute static float name(float seed)                                                                            \
     {                                                                                                                  \
+        typedef float vector __attribute__((vector_size((lanes) * sizeof(float))));                                    \
         vector sum[CHAINS], a, b;                                                                                      \
         float total = 0;                                                                                               \
-        for (int i = 0; i < LANES; i++) {                                                                              \
+        for (int i = 0; i < (lanes); i++) {                                                                            \
             a[i] = 0.999f + seed;                                                                                      \
             b[i] = 0.001f + seed;                                                                                      \
         }                                                                                                              \
@@ -29,10 +27,12 @@ typedef uint64_t words __attribute__((vector_size(32)));
         for (int r = 0; r < FMA_ROUNDS; r++)                                                                           \
             _Pragma("GCC unroll 12") for (int c = 0; c < CHAINS; c++) sum[c] = sum[c] * a + b;                         \
         for (int c = 0; c < CHAINS; c++)                                                                               \
-            for (int i = 0; i < LANES; i++)                                                                            \
+            for (int i = 0; i < (lanes); i++)                                                                          \
                 total += sum[c][i];                                                                                    \
         return total;                                                                                                  \
     }
+
+typedef uint64_t words __attribute__((vector_size(32)));
 
 #define READ_LOOP(name, attribute)                                                                                     \
     attribute static uint64_t name(const words *at, size_t count)                                                      \
@@ -46,10 +46,11 @@ typedef uint64_t words __attribute__((vector_size(32)));
         return total;                                                                                                  \
     }
 
-FMA_LOOP(fma_plain, )
+FMA_LOOP(fma_plain, 8, )
 READ_LOOP(read_plain, )
 #ifdef __x86_64__
-FMA_LOOP(fma_avx2, __attribute__((target("avx2,fma"))))
+FMA_LOOP(fma_avx2, 8, __attribute__((target("avx2,fma"))))
+FMA_LOOP(fma_avx512, 16, __attribute__((target("avx512f"))))
 READ_LOOP(read_avx2, __attribute__((target("avx2,fma"))))
 #endif
 
@@ -129,6 +130,7 @@ int machine_measure(int threads, struct machine_rates *rates, struct k3_error *e
 {
     size_t bytes = (size_t)MACHINE_READ_MIB << 20;
     struct gang g = {.threads = threads, .fma = fma_plain, .read = read_plain};
+    int lanes = 8;
     struct member *member = k3_calloc((size_t)threads, sizeof *member);
     int rc = -1;
 
@@ -138,6 +140,11 @@ int machine_measure(int threads, struct machine_rates *rates, struct k3_error *e
         g.fma = fma_avx2;
         g.read = read_avx2;
         rates->fma_set = "AVX2";
+    }
+    if (__builtin_cpu_supports("avx512bw")) {
+        g.fma = fma_avx512;
+        rates->fma_set = "AVX-512";
+        lanes = 16;
     }
 #endif
     for (int i = 0; i < threads; i++)
@@ -150,7 +157,7 @@ int machine_measure(int threads, struct machine_rates *rates, struct k3_error *e
     memset(g.memory, 1, bytes);
     g.part = bytes / sizeof *g.memory / (size_t)threads / READS * READS;
     if (best(&g, member, 1, (double)(g.part * sizeof *g.memory * (size_t)threads), &rates->read_bytes, err) < 0 ||
-        best(&g, member, 0, 2.0 * LANES * CHAINS * FMA_ROUNDS * threads, &rates->fma_flops, err) < 0)
+        best(&g, member, 0, 2.0 * lanes * CHAINS * FMA_ROUNDS * threads, &rates->fma_flops, err) < 0)
         goto out;
     rc = 0;
 out:

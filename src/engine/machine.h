@@ -11,7 +11,7 @@ enum { MACHINE_RUNS = 5, MACHINE_READ_MIB = 1024 };
 struct machine_rates {
     double read_bytes;   /* a second, reading MACHINE_READ_MIB in order, in equal parts */
     double fma_flops;    /* a second, fp32 fused multiply-adds, two operations each */
-    const char *fma_set; /* with these instructions: "AVX2" or "plain C"; static */
+    const char *fma_set; /* with these instructions: "AVX-512", "AVX2" or "plain C"; static */
 };
 
 /* threads counts the caller.  Takes about a second, and MACHINE_READ_MIB of memory meanwhile. */
