@@ -78,6 +78,26 @@ mpi 2 k3served --file "$tmp/cut.conf" >"$tmp/out" 2>&1
 is $? 2 "a checkpoint that is cut short: exit code 2"
 like "$(grep ' err: ' "$tmp/out")" "^[^"$'\n'"]*cut/model.safetensors: [^"$'\n'"]*$" "and one sentence"
 
+# --- a rank that stands still
+
+sed -i "s/k3queued = {/& stall_timeout = 1.5;/" "$K3_CONF"
+kill -HUP "$queued_pid"
+ranks 2
+fakeclient --wait 60 --greedy --tokens 768,1,2 --max 300 submit >"$tmp/stood" &
+client=$!
+wait_for 30 grep -q '^delta 20+' "$tmp/stood"
+for pid in "${rank_pids[@]}"; do
+    grep -qsz '^OMPI_COMM_WORLD_RANK=1$' "/proc/$pid/environ" && kill -STOP "$pid"
+done
+ok "while one rank is stopped the engine is fenced" wait_for 10 grep -q EngineLost "$tmp/stood"
+like "$(fakeclient info)" " fenced slots 4 used 0" "and has no request"
+for pid in "${rank_pids[@]}"; do kill -CONT "$pid"; done
+wait $client
+is "$(sed -n 's/^ids //p' "$tmp/stood")" "$(alone 768,1,2 300)" "when it runs again the engine goes on, with nothing lost or repeated"
+kill -USR1 "$mpirun_pid"
+wait "$mpirun_pid"
+wait_for 5 gone
+
 # --- a rank that dies
 
 ranks 2
