@@ -87,6 +87,16 @@ is "$got" "text $(k3run --model "$model" --threads 1 --no-thinking --temperature
 seeded=(--seed 5 --prompt-tokens "768,12,500,33,7" --max-tokens 30 --ignore-eos --output tokens)
 is "$(k3submit "${seeded[@]}")" "$(k3run --model "$model" --threads 1 "${seeded[@]}")" "the same seed: k3run's tokens, drawn by chance"
 
+long=(--temperature 0 --prompt-tokens "768,$(seq -s , 7 156)" --max-tokens 20 --ignore-eos)
+first=$(k3submit --json "${long[@]}")
+second=$(k3submit --json "${long[@]}")
+counts() { [[ $1 =~ \"completion_tokens\":([0-9]+).*\"cached_tokens\":([0-9]+) ]] && echo "${BASH_REMATCH[*]:1}"; }
+token_ids() { [[ $1 =~ \"token_ids\":\[([0-9,]+)\] ]] && echo "${BASH_REMATCH[1]}"; }
+is "$(counts "$first")" "20 0" "a prompt of 151 tokens runs whole"
+is "$(counts "$second")" "20 128" "asked again it begins behind the two pages that are kept"
+is "$(token_ids "$second")" "$(token_ids "$first")" "and gets the same tokens"
+like "$(token_ids "$second")" "^[0-9]+(,[0-9]+){19}$" "which are twenty"
+
 text=$(fakeclient --wait 60 --quiet --greedy --max 40 --tokens 768,12,500,33,7 submit | sed -n 's/^text //p' | head -n 1)
 stop=${text:6:5}
 got=$(fakeclient --wait 60 --quiet --greedy --max 40 --tokens 768,12,500,33,7 --stop "$stop" submit)

@@ -40,6 +40,8 @@ for n in 2 3; do
     for i in 1 2 3 4 5; do
         is "$(cat "$tmp/answer.$i")" "$(alone "${prompts[i]}" 20)" "$n ranks: request $i of five"
     done
+    # 147 tokens: begins behind the pages and states that all ranks have kept.
+    is "$(ask "${prompts[5]}" 20)" "$(cat "$tmp/answer.5")" "$n ranks: a prompt that has been here before"
     if [[ $n == 2 ]]; then
         cd /proc || exit 1
         before=$(ticks)

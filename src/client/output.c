@@ -345,8 +345,10 @@ static json_t *output_json(const struct output *o, const struct k3_id *id, const
     json_object_set_new(root, "finish_reason", json_string(why));
     json_object_set_new(root, "message", done->msg ? json_string(done->msg) : json_null());
     json_object_set_new(root, "usage",
-                        json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)done->ptok, "completion_tokens",
-                                  (json_int_t)done->ctok, "total_tokens", (json_int_t)done->ptok + done->ctok));
+                        json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)done->ptok,
+                                  "completion_tokens", (json_int_t)done->ctok, "total_tokens",
+                                  (json_int_t)done->ptok + done->ctok, "prompt_tokens_details", "cached_tokens",
+                                  (json_int_t)done->cached));
     json_object_set_new(
         root, "seconds",
         json_pack("{s:f, s:f, s:f}", "waiting", done->wait_s, "prompt", done->prompt_s, "generation", done->gen_s));

@@ -57,6 +57,8 @@ static const struct conf_row rows[] = {
     INT(k3served, threads, "1", 1, 1024, "Threads of a rank's CPU backend."),
     TEXT(k3served, backend, "cpu", NULL, "Kernels that compute."),
     INT(k3served, slots, "8", 1, 4096, "Requests that run at once."),
+    INT(k3served, prefix_slots, "16", 0, 4096,
+        "Beginnings of prompts that are kept for later requests of the same user; 0: none."),
     INT(k3served, page_tokens, "64", 1, 65536, "Tokens of a page of the attention cache."),
     INT(k3served, cache_tokens, "65536", 1, 1 << 30, "Tokens that the attention cache holds in all."),
     INT(k3served, max_context, "16384", 1, 1 << 24, "Longest prompt and answer together, in tokens."),

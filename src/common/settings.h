@@ -37,7 +37,7 @@ struct settings {
         int tp;      /* 0: all ranks */
         int threads;
         char *backend;
-        int slots;
+        int slots, prefix_slots;
         int page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
         int restarts;
         double restart_delay, drain_timeout; /* seconds */

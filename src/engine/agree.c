@@ -25,6 +25,7 @@ static const struct {
     {"k3served.backend", offsetof(struct standing, backend), TEXT},
     {"k3served.tp", offsetof(struct standing, tp), NUMBER},
     {"k3served.slots", offsetof(struct standing, slots), NUMBER},
+    {"k3served.prefix_slots", offsetof(struct standing, prefix_slots), NUMBER},
     {"k3served.page_tokens", offsetof(struct standing, page_tokens), NUMBER},
     {"k3served.cache_tokens", offsetof(struct standing, cache_tokens), NUMBER},
     {"k3served.max_context", offsetof(struct standing, max_context), NUMBER},
@@ -77,7 +78,7 @@ static int check_memory(const struct standing *all, int ranks, int rank, struct 
     return k3_errorf(
         err,
         "node %s has %.2f GiB of memory available and %d rank(s) there need %.2f GiB: take more nodes, or less "
-        "of k3served.cache_tokens, slots or batch_tokens",
+        "of k3served.cache_tokens, slots, prefix_slots or batch_tokens",
         s->node, (double)available / (1 << 30), sharing, (double)need / (1 << 30));
 }
 

@@ -67,6 +67,7 @@ struct bench {
 
     /* rank 0 */
     struct cache *cache;
+    struct prefix *prefix; /* keeps nothing */
     struct scheduler *scheduler;
     struct sampler *sampler;
     struct phase phase[PHASES];
@@ -121,7 +122,8 @@ static int load(struct bench *b, struct k3_error *err)
     b->plan = plan_create(&l);
     if (b->shard.rank == 0) {
         b->cache = cache_create(&(struct cache_limits){l.slots, l.pages, l.page_tokens});
-        b->scheduler = scheduler_create(b->cache, l.slots, o->chunk);
+        b->prefix = prefix_create(b->cache, 0);
+        b->scheduler = scheduler_create(b->cache, b->prefix, l.slots, o->chunk);
         b->sampler = sampler_create(b->config->vocab);
         memcpy(b->phase, phases, sizeof phases);
     }
@@ -465,6 +467,7 @@ static void release(struct bench *b)
         kern_profile_stop(b->profile, b->stream);
     sampler_destroy(b->sampler);
     scheduler_destroy(b->scheduler);
+    prefix_destroy(b->prefix);
     cache_destroy(b->cache);
     plan_destroy(b->plan);
     forward_destroy(b->forward);

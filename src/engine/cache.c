@@ -14,6 +14,11 @@ struct holding {
     bool taken;
 };
 
+/* Who holds a page; free when nobody does. */
+struct page {
+    int32_t slots, checkpoints;
+};
+
 struct cache {
     struct cache_limits limit;
     struct holding *slot; /* [slots] */
@@ -22,6 +27,8 @@ struct cache {
     int32_t *free_page;
     int32_t free_pages; /* on the stack, promised or not */
     int32_t promised;   /* pages reserved but not handed out yet */
+    struct page *page;  /* [pages] */
+    int32_t kept;       /* pages that only checkpoints hold */
 };
 
 static int32_t *full_stack(int32_t n)
@@ -45,6 +52,7 @@ struct cache *cache_create(const struct cache_limits *l)
     c->free_slots = l->slots;
     c->free_page = full_stack(l->pages);
     c->free_pages = l->pages;
+    c->page = k3_calloc((size_t)l->pages, sizeof *c->page);
     return c;
 }
 
@@ -59,6 +67,7 @@ void cache_destroy(struct cache *c)
     free(c->slot);
     free(c->free_slot);
     free(c->free_page);
+    free(c->page);
     free(c);
     errno = saved;
 }
@@ -66,6 +75,11 @@ void cache_destroy(struct cache *c)
 int32_t cache_page_tokens(const struct cache *c)
 {
     return c->limit.page_tokens;
+}
+
+int32_t cache_pages_total(const struct cache *c)
+{
+    return c->limit.pages;
 }
 
 static int64_t pages_for(const struct cache *c, int64_t tokens)
@@ -78,17 +92,67 @@ int cache_can_hold(const struct cache *c, int64_t tokens)
     return pages_for(c, tokens) <= c->limit.pages;
 }
 
-int32_t cache_reserve(struct cache *c, int64_t tokens)
+/* --- a page and its holders ---------------------------------------------------------------------------------------
+ */
+
+/* By checkpoints alone: to be had by evicting them. */
+static bool is_kept(const struct page *p)
+{
+    return p->slots == 0 && p->checkpoints > 0;
+}
+
+/* Count one more or one less holder. */
+static void hold(struct cache *c, int32_t page, int32_t slots, int32_t checkpoints)
+{
+    struct page *p = &c->page[page];
+
+    c->kept -= is_kept(p);
+    p->slots += slots;
+    p->checkpoints += checkpoints;
+    c->kept += is_kept(p);
+    if (p->slots == 0 && p->checkpoints == 0)
+        c->free_page[c->free_pages++] = page;
+}
+
+void cache_keep(struct cache *c, const int32_t *page, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        hold(c, page[i], 0, 1);
+}
+
+void cache_let_go(struct cache *c, const int32_t *page, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        hold(c, page[i], 0, -1);
+}
+
+/* --- slots ----------------------------------------------------------------------------------------------------------
+ */
+
+bool cache_could_reserve(const struct cache *c, int64_t tokens, const int32_t *shared, int32_t n)
+{
+    int32_t kept = c->kept;
+
+    for (int32_t i = 0; i < n; i++)
+        kept -= is_kept(&c->page[shared[i]]);
+    return c->free_slots > 0 && pages_for(c, tokens) - n <= cache_free_pages(c) + kept;
+}
+
+int32_t cache_reserve(struct cache *c, int64_t tokens, const int32_t *shared, int32_t n)
 {
     int64_t pages = pages_for(c, tokens);
 
-    if (c->free_slots == 0 || pages > cache_free_pages(c))
+    if (c->free_slots == 0 || pages - n > cache_free_pages(c))
         return -1;
     int32_t slot = c->free_slot[--c->free_slots];
     struct holding *h = &c->slot[slot];
     h->taken = true;
     h->reserved = (int32_t)pages;
-    c->promised += h->reserved;
+    for (; h->count < n; h->count++) {
+        h->page[h->count] = shared[h->count];
+        hold(c, shared[h->count], 1, 0);
+    }
+    c->promised += h->reserved - n;
     return slot;
 }
 
@@ -99,7 +163,9 @@ int32_t cache_grow(struct cache *c, int32_t slot, int64_t tokens)
 
     assert(need <= h->reserved);
     while (h->count < need) {
-        h->page[h->count++] = c->free_page[--c->free_pages];
+        int32_t page = c->free_page[--c->free_pages];
+        h->page[h->count++] = page;
+        hold(c, page, 1, 0);
         c->promised--;
     }
     return h->count;
@@ -118,7 +184,7 @@ void cache_release(struct cache *c, int32_t slot)
     assert(h->taken);
     c->promised -= h->reserved - h->count;
     while (h->count > 0)
-        c->free_page[c->free_pages++] = h->page[--h->count];
+        hold(c, h->page[--h->count], -1, 0);
     h->reserved = 0;
     h->taken = false;
     c->free_slot[c->free_slots++] = slot;

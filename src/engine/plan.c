@@ -8,7 +8,7 @@
 #include "common/alloc.h"
 
 struct head {
-    int32_t kind, rows, seqs, outputs, grown, unused; /* a multiple of 8 bytes: pos comes next */
+    int32_t kind, rows, seqs, outputs, grown, copies; /* a multiple of 8 bytes: pos comes next */
 };
 
 /* One page more for a slot. */
@@ -23,14 +23,17 @@ struct plan {
     /* The message and where its parts lie in it. */
     size_t bytes;
     struct head *head;
-    int64_t *pos;          /* [slots] */
-    int32_t *token;        /* [rows] */
-    int32_t *begin;        /* [slots + 1] */
-    int32_t *slot;         /* [slots] */
-    int32_t *output;       /* [slots] */
-    struct growth *growth; /* [most_grown] */
+    int64_t *pos;              /* [slots] */
+    int32_t *token;            /* [rows] */
+    int32_t *begin;            /* [slots + 1] */
+    int32_t *slot;             /* [slots] */
+    int32_t *output;           /* [slots] */
+    struct growth *growth;     /* [most_grown] */
+    struct forward_copy *copy; /* [2 * slots] */
+    int32_t *copy_pages;       /* [2 * slots] */
 
     int32_t *table; /* [slots, slot_pages]: every slot's pages, moved on by each plan */
+    int32_t *kept;  /* [checkpoints, slot_pages]: every checkpoint's */
     int32_t *pages; /* [slots, slot_pages]: the rows of this step's sequences */
 };
 
@@ -48,7 +51,8 @@ struct plan *plan_create(const struct plan_limits *l)
     p->limit = *l;
     p->most_grown = most_grown(l);
     p->bytes = sizeof *p->head + slots * sizeof *p->pos + rows * sizeof *p->token + (slots + 1) * sizeof *p->begin +
-               slots * sizeof *p->slot + slots * sizeof *p->output + (size_t)p->most_grown * sizeof *p->growth;
+               slots * sizeof *p->slot + slots * sizeof *p->output + (size_t)p->most_grown * sizeof *p->growth +
+               2 * slots * (sizeof *p->copy + sizeof *p->copy_pages);
     p->head = k3_zalloc(p->bytes);
     p->pos = (int64_t *)(p->head + 1);
     p->token = (int32_t *)(p->pos + slots);
@@ -56,6 +60,9 @@ struct plan *plan_create(const struct plan_limits *l)
     p->slot = p->begin + slots + 1;
     p->output = p->slot + slots;
     p->growth = (struct growth *)(p->output + slots);
+    p->copy = (struct forward_copy *)(p->growth + p->most_grown);
+    p->copy_pages = (int32_t *)(p->copy + 2 * slots);
+    p->kept = k3_calloc((size_t)l->checkpoints * (size_t)l->slot_pages, sizeof *p->kept);
     p->table = k3_calloc(slots * (size_t)l->slot_pages, sizeof *p->table);
     p->pages = k3_calloc(slots * (size_t)l->slot_pages, sizeof *p->pages);
     return p;
@@ -69,6 +76,7 @@ void plan_destroy(struct plan *p)
     int saved = errno;
     free(p->head);
     free(p->table);
+    free(p->kept);
     free(p->pages);
     free(p);
     errno = saved;
@@ -111,6 +119,25 @@ void plan_add_page(struct plan *p, int32_t slot, int32_t index, int32_t page)
     p->growth[p->head->grown++] = (struct growth){slot, index, page};
 }
 
+static void add_copy(struct plan *p, struct forward_copy copy, int32_t pages)
+{
+    struct head *h = p->head;
+
+    assert(h->copies < 2 * p->limit.slots);
+    p->copy_pages[h->copies] = pages;
+    p->copy[h->copies++] = copy;
+}
+
+void plan_add_save(struct plan *p, int32_t slot, int32_t checkpoint, int32_t pages)
+{
+    add_copy(p, (struct forward_copy){.slot = slot, .checkpoint = checkpoint}, pages);
+}
+
+void plan_add_load(struct plan *p, int32_t checkpoint, int32_t slot, int32_t pages)
+{
+    add_copy(p, (struct forward_copy){.slot = slot, .checkpoint = checkpoint, .load = 1}, pages);
+}
+
 enum plan_kind plan_kind(const struct plan *p)
 {
     return (enum plan_kind)p->head->kind;
@@ -127,8 +154,8 @@ static int plan_is_sound(const struct plan *p)
     const struct head *h = p->head;
 
     if (h->kind != PLAN_STEP || !within(h->rows, 1, l->rows) || !within(h->seqs, 1, l->slots) ||
-        !within(h->outputs, 0, h->seqs) || !within(h->grown, 0, p->most_grown) || p->begin[0] != 0 ||
-        p->begin[h->seqs] != h->rows)
+        !within(h->outputs, 0, h->seqs) || !within(h->grown, 0, p->most_grown) || !within(h->copies, 0, 2 * l->slots) ||
+        p->begin[0] != 0 || p->begin[h->seqs] != h->rows)
         return 0;
     for (int32_t i = 0; i < h->seqs; i++) {
         int64_t n = (int64_t)p->begin[i + 1] - p->begin[i], most = (int64_t)l->slot_pages * l->page_tokens;
@@ -142,7 +169,19 @@ static int plan_is_sound(const struct plan *p)
         if (!within(p->growth[i].slot, 0, l->slots - 1) || !within(p->growth[i].index, 0, l->slot_pages - 1) ||
             !within(p->growth[i].page, 0, l->pages - 1))
             return 0;
+    for (int32_t i = 0; i < h->copies; i++)
+        if (!within(p->copy[i].slot, 0, l->slots - 1) || !within(p->copy[i].checkpoint, 0, l->checkpoints - 1) ||
+            !within(p->copy_pages[i], 0, l->slot_pages))
+            return 0;
     return 1;
+}
+
+static void copy_pages(struct plan *p, const struct forward_copy *c, int32_t pages)
+{
+    size_t width = (size_t)p->limit.slot_pages;
+    int32_t *slot = p->table + (size_t)c->slot * width, *kept = p->kept + (size_t)c->checkpoint * width;
+
+    memcpy(c->load ? slot : kept, c->load ? kept : slot, (size_t)pages * sizeof *slot);
 }
 
 int plan_apply(struct plan *p, struct forward_step *step, struct k3_error *err)
@@ -154,6 +193,8 @@ int plan_apply(struct plan *p, struct forward_step *step, struct k3_error *err)
         errno = EPROTO;
         return k3_errorf(err, "the step plan from rank 0 makes no sense here: do all ranks read the same k3.conf?");
     }
+    for (int32_t i = 0; i < h->copies; i++)
+        copy_pages(p, &p->copy[i], p->copy_pages[i]);
     for (int32_t i = 0; i < h->grown; i++)
         p->table[(size_t)p->growth[i].slot * width + (size_t)p->growth[i].index] = p->growth[i].page;
     for (int32_t i = 0; i < h->seqs; i++) {
@@ -162,6 +203,8 @@ int plan_apply(struct plan *p, struct forward_step *step, struct k3_error *err)
         memcpy(p->pages + (size_t)i * width, p->table + (size_t)p->slot[i] * width, used * sizeof *p->pages);
     }
     *step = (struct forward_step){
+        .copy = p->copy,
+        .copies = h->copies,
         .batch = {.rows = h->rows,
                   .seqs = h->seqs,
                   .begin = p->begin,

@@ -1,8 +1,9 @@
 /* plan.h - what all ranks do next: one message of fixed size from rank 0, broadcast once a step
  *
  * Rank 0 fills a plan, every rank (rank 0 too) applies it and gets the same struct forward_step.  A message carries
- * only the pages that are new in this step; each rank keeps the table of every slot's pages.  The message is memory of
- * the machine, all ranks being of one kind and one version, and its size follows from limits that the ranks agreed on.
+ * only the pages that are new in this step; each rank keeps the table of every slot's and every checkpoint's pages. The
+ * message is memory of the machine, all ranks being of one kind and one version, and its size follows from limits that
+ * the ranks agreed on.
  */
 #ifndef K3_ENGINE_PLAN_H
 #define K3_ENGINE_PLAN_H
@@ -27,6 +28,7 @@ struct plan_limits {
     int32_t pages;       /* of the whole cache */
     int32_t slot_pages;  /* most pages of one slot */
     int32_t page_tokens; /* tokens a page */
+    int32_t checkpoints; /* kept states, each with the pages that belong to it */
 };
 
 struct plan *plan_create(const struct plan_limits *l);
@@ -44,6 +46,11 @@ int32_t plan_room(const struct plan *p);
 void plan_add(struct plan *p, int32_t slot, int64_t pos, const int32_t *token, int32_t n, int want_logits);
 /* Page number `index` of the slot's sequence lies in `page` from now on. */
 void plan_add_page(struct plan *p, int32_t slot, int32_t index, int32_t page);
+
+/* Before the step's rows run, in the order of these calls, at most two a slot: keep the slot's state and the list of
+ * its first n pages in a checkpoint; or begin the slot with what a checkpoint keeps. */
+void plan_add_save(struct plan *p, int32_t slot, int32_t checkpoint, int32_t pages);
+void plan_add_load(struct plan *p, int32_t checkpoint, int32_t slot, int32_t pages);
 
 enum plan_kind plan_kind(const struct plan *p);
 /* Enter the new pages and give the step to run, good until the plan changes; -1 when the message says something that

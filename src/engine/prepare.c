@@ -100,7 +100,11 @@ struct sequence *prepare_sequence(const struct prepare_limits *l, const struct m
     if (take_ids(l, &request->out, "answer so far", &resumed, err) < 0 ||
         (most = most_tokens(l, request, &prompt, &resumed, err)) < 0 || !(output = output_create(&o, err)))
         goto out;
+    bool known = l->page_tokens > 0 && request->ckey.len >= PREFIX_KEY_MIN;
     q = sequence_create(&(struct sequence_args){.id = request->id,
+                                                .prefix_key = request->ckey.data,
+                                                .prefix_key_len = known ? request->ckey.len : 0,
+                                                .page_tokens = l->page_tokens,
                                                 .lease = lease,
                                                 .prompt = prompt.id,
                                                 .prompt_tokens = (int32_t)prompt.n,

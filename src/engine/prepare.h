@@ -12,8 +12,9 @@
 /* What this engine can take. */
 struct prepare_limits {
     const struct vocab *vocab;
-    int32_t ids;     /* token ids that the model knows */
-    int64_t context; /* most tokens of prompt and answer together */
+    int32_t ids;         /* token ids that the model knows */
+    int64_t context;     /* most tokens of prompt and answer together */
+    int32_t page_tokens; /* of the pages by which prompts that begin alike are found; 0: they are not */
 };
 
 /* NULL with the sentence that its user shall read when the request is impossible here.  lease: a number that tells this

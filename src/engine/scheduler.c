@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,11 +11,14 @@
 struct lane {
     struct sequence *q;
     int32_t slot;
-    int32_t rows; /* in the step that runs now */
+    int32_t rows;     /* in the step that runs now */
+    int32_t shared;   /* pages, after which a checkpoint is taken: where the prompt leaves an earlier one, ... */
+    int32_t complete; /* ... and the last that the prompt fills; after it, at each page of the answer */
 };
 
 struct scheduler {
     struct cache *cache;
+    struct prefix *prefix;
     int32_t slots, chunk;
     struct sequence **waiting; /* in the order in which they came */
     int32_t waits, waiting_cap;
@@ -23,11 +27,12 @@ struct scheduler {
     struct sequence **output; /* [slots]: of the last plan */
 };
 
-struct scheduler *scheduler_create(struct cache *c, int32_t slots, int32_t chunk)
+struct scheduler *scheduler_create(struct cache *c, struct prefix *prefix, int32_t slots, int32_t chunk)
 {
     struct scheduler *s = k3_zalloc(sizeof *s);
 
     s->cache = c;
+    s->prefix = prefix;
     s->slots = slots;
     s->chunk = chunk;
     s->lane = k3_calloc((size_t)slots, sizeof *s->lane);
@@ -104,7 +109,11 @@ static struct sequence *take_waiting(struct scheduler *s, int32_t i)
 static struct sequence *take_lane(struct scheduler *s, int32_t i)
 {
     struct sequence *q = s->lane[i].q;
+    int32_t pages;
+    const struct prefix_hash *chain = sequence_chain(q, &pages);
 
+    if (sequence_end(q) == END_FAILED) /* what made it fail may lie in what it left behind */
+        prefix_forget(s->prefix, chain, pages);
     cache_release(s->cache, s->lane[i].slot);
     s->lanes--;
     memmove(s->lane + i, s->lane + i + 1, (size_t)(s->lanes - i) * sizeof *s->lane);
@@ -122,28 +131,80 @@ struct sequence *scheduler_reap(struct scheduler *s)
     return NULL;
 }
 
-static void admit(struct scheduler *s)
+/* Full pages before the last token that is known: that one has to run, for its logits. */
+static int32_t pages_to_run(const struct scheduler *s, const struct sequence *q)
 {
-    while (s->waits > 0) {
-        int32_t slot = cache_reserve(s->cache, sequence_most_tokens(s->waiting[0]));
-        if (slot < 0)
-            return;
-        struct sequence *q = take_waiting(s, 0);
-        sequence_admit(q);
-        s->lane[s->lanes++] = (struct lane){.q = q, .slot = slot};
-    }
+    int32_t pages, pending;
+
+    sequence_chain(q, &pages);
+    sequence_pending(q, &pending);
+    return pages == 0 || pages * cache_page_tokens(s->cache) < pending ? pages : pages - 1;
+}
+
+/* Admit the first in line; false when it has to wait. */
+static bool admit_one(struct scheduler *s, struct plan *p)
+{
+    struct sequence *q = s->waiting[0];
+    int32_t pages, complete = pages_to_run(s, q);
+    const struct prefix_hash *chain = sequence_chain(q, &pages);
+    int32_t checkpoint = prefix_find(s->prefix, chain, complete);
+    int32_t found = checkpoint >= 0 ? prefix_pages(s->prefix, checkpoint) : 0;
+    int32_t slot = prefix_reserve(s->prefix, sequence_most_tokens(q), checkpoint);
+
+    if (slot < 0)
+        return false;
+    take_waiting(s, 0);
+    sequence_admit(q, found * cache_page_tokens(s->cache));
+    if (found > 0)
+        plan_add_load(p, checkpoint, slot, found);
+    s->lane[s->lanes++] =
+        (struct lane){.q = q, .slot = slot, .shared = prefix_meet(s->prefix, chain, complete), .complete = complete};
+    return true;
+}
+
+/* Keep the state of a lane that has come to the end of a page where a checkpoint belongs.  An answer moves the one
+ * that it has along. */
+static void take_checkpoint(struct scheduler *s, const struct lane *lane, struct plan *p)
+{
+    int32_t tokens = cache_page_tokens(s->cache), known, has;
+    int32_t pages = (int32_t)(sequence_position(lane->q) / tokens);
+    const struct prefix_hash *chain = sequence_chain(lane->q, &known);
+
+    if (pages == 0 || pages > known || sequence_position(lane->q) % tokens != 0 ||
+        (pages != lane->shared && pages < lane->complete))
+        return;
+    const int32_t *page = cache_pages(s->cache, lane->slot, &has);
+    int32_t checkpoint = prefix_keep(s->prefix, chain, page, pages, pages - 1 > lane->complete);
+    if (checkpoint >= 0)
+        plan_add_save(p, lane->slot, checkpoint, pages);
+}
+
+/* Tokens until the next place where a checkpoint has to be taken of a prompt. */
+static int64_t until_checkpoint(const struct scheduler *s, const struct lane *lane)
+{
+    int64_t tokens = cache_page_tokens(s->cache), pos = sequence_position(lane->q);
+
+    if (pos < lane->shared * tokens)
+        return lane->shared * tokens - pos;
+    return pos < lane->complete * tokens ? lane->complete * tokens - pos : INT64_MAX;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* Give a lane its pages and rows in the step. */
 static void schedule(struct scheduler *s, struct lane *lane, struct plan *p, int32_t *outputs)
 {
-    int32_t pending, had, has, most = plan_room(p) < s->chunk ? plan_room(p) : s->chunk;
+    int32_t pending, had, has;
     const int32_t *token = sequence_pending(lane->q, &pending);
     int64_t pos = sequence_position(lane->q);
 
-    lane->rows = pending < most ? pending : most;
+    lane->rows = (int32_t)least(least(pending, until_checkpoint(s, lane)), least(plan_room(p), s->chunk));
     if (lane->rows == 0)
         return;
+    take_checkpoint(s, lane, p);
     cache_pages(s->cache, lane->slot, &had);
     cache_grow(s->cache, lane->slot, pos + lane->rows);
     const int32_t *page = cache_pages(s->cache, lane->slot, &has);
@@ -159,8 +220,9 @@ int32_t scheduler_plan(struct scheduler *s, struct plan *p)
     static const enum sequence_state order[] = {SEQUENCE_DECODE, SEQUENCE_PREFILL};
     int32_t outputs = 0, rows = 0;
 
-    admit(s);
     plan_begin(p, PLAN_STEP);
+    while (s->waits > 0 && admit_one(s, p))
+        ;
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (int32_t i = 0; i < s->lanes; i++)
             if (sequence_state(s->lane[i].q) == order[k]) {

@@ -2,7 +2,8 @@
  *
  * Sequences are admitted in the order in which they came, as soon as a slot is free and their pages can be reserved;
  * one that does not fit yet holds back those behind it, so that nobody overtakes.  A step takes a row of every sequence
- * that decodes, then fills up with chunks of prompts, the earliest admitted first. */
+ * that decodes, then fills up with chunks of prompts, the earliest admitted first.  A prompt begins behind the pages
+ * that a checkpoint has of it, and chunks end where checkpoints are to be taken (prefix.h). */
 #ifndef K3_ENGINE_SCHEDULER_H
 #define K3_ENGINE_SCHEDULER_H
 
@@ -10,12 +11,14 @@
 
 #include "engine/cache.h"
 #include "engine/plan.h"
+#include "engine/prefix.h"
 #include "engine/sequence.h"
 
 struct scheduler;
 
-/* Borrows the cache, which has `slots` slots.  A step has at most `chunk` rows of one sequence. */
-struct scheduler *scheduler_create(struct cache *c, int32_t slots, int32_t chunk);
+/* Borrows the cache, which has `slots` slots, and the checkpoints of prefixes in it.  A step has at most `chunk` rows
+ * of one sequence. */
+struct scheduler *scheduler_create(struct cache *c, struct prefix *prefix, int32_t slots, int32_t chunk);
 /* Destroys the sequences that are left, too. */
 void scheduler_destroy(struct scheduler *s);
 

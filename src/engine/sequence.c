@@ -36,6 +36,11 @@ struct sequence {
     int32_t *token;                  /* [most] */
     int32_t prompt, count, most;     /* tokens of the prompt, known, possible */
     int32_t position;                /* tokens that have run */
+    int32_t cached;                  /* ... of the prompt, in another sequence */
+    uint8_t key[PREFIX_KEY_MAX];     /* of the user */
+    size_t key_len;                  /* 0: none */
+    int32_t page_tokens, pages;      /* pages: full of known tokens */
+    struct prefix_hash *chain;       /* [most / page_tokens]: of those */
     enum sequence_end end;
     struct k3_error why; /* no text: nothing to say */
 };
@@ -66,6 +71,16 @@ static void *copy(const void *list, int32_t n, size_t size)
     return mine;
 }
 
+/* Hash the pages that have become full. */
+static void chain_pages(struct sequence *q)
+{
+    while (q->key_len > 0 && (q->pages + 1) * q->page_tokens <= q->count) {
+        prefix_hash_page(&q->chain[q->pages], q->pages > 0 ? &q->chain[q->pages - 1] : NULL,
+                         q->token + (ptrdiff_t)q->pages * q->page_tokens, q->page_tokens, q->key, q->key_len);
+        q->pages++;
+    }
+}
+
 struct sequence *sequence_create(const struct sequence_args *a)
 {
     struct sequence *q = k3_zalloc(sizeof *q);
@@ -89,6 +104,14 @@ struct sequence *sequence_create(const struct sequence_args *a)
         q->token[q->prompt + i] = a->resumed[i];
         stopped = q->output && output_token(q->output, a->resumed[i], false, NULL, NULL);
     }
+    if (a->prefix_key_len > 0) {
+        assert(a->prefix_key_len <= sizeof q->key && a->page_tokens > 0);
+        memcpy(q->key, a->prefix_key, a->prefix_key_len);
+        q->key_len = a->prefix_key_len;
+        q->page_tokens = a->page_tokens;
+        q->chain = k3_calloc((size_t)(q->most / q->page_tokens), sizeof *q->chain);
+        chain_pages(q);
+    }
     end_if_complete(q, stopped);
     return q;
 }
@@ -103,6 +126,7 @@ void sequence_destroy(struct sequence *q)
     free((void *)q->sampling.bias);
     free((void *)q->sampling.bias_value);
     free(q->token);
+    free(q->chain);
     free(q);
     errno = saved;
 }
@@ -142,9 +166,23 @@ int64_t sequence_most_tokens(const struct sequence *q)
     return q->most;
 }
 
-void sequence_admit(struct sequence *q)
+void sequence_admit(struct sequence *q, int32_t run)
 {
+    assert(run < q->count);
     move(q, EV_ADMITTED);
+    q->position = run;
+    q->cached = run < q->prompt ? run : q->prompt;
+}
+
+int32_t sequence_cached_tokens(const struct sequence *q)
+{
+    return q->cached;
+}
+
+const struct prefix_hash *sequence_chain(const struct sequence *q, int32_t *pages)
+{
+    *pages = q->pages;
+    return q->chain;
 }
 
 const int32_t *sequence_pending(const struct sequence *q, int32_t *count)
@@ -175,6 +213,7 @@ void sequence_append(struct sequence *q, int32_t token, output_emit *emit, void 
 {
     assert(q->life.state == SEQUENCE_DECODE && q->position == q->count && q->count < q->most);
     q->token[q->count++] = token;
+    chain_pages(q);
     end_if_complete(q, q->output && output_token(q->output, token, q->count == q->most, emit, arg));
 }
 

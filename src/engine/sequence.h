@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "engine/output.h"
+#include "engine/prefix.h"
 #include "engine/sampler.h"
 #include "wire/id.h"
 
@@ -34,7 +35,11 @@ struct sequence_args {
     int32_t prompt_tokens, resumed_tokens;
     int32_t max_tokens;       /* of the answer; at least resumed_tokens */
     struct sampling sampling; /* copied with its bias */
-    struct output *output;    /* taken; NULL: tokens are all that is wanted */
+    /* Of its user, copied, by which its pages are known to prefix.h; no bytes: they are not. */
+    const uint8_t *prefix_key;
+    size_t prefix_key_len;
+    int32_t page_tokens;
+    struct output *output; /* taken; NULL: tokens are all that is wanted */
 };
 
 /* A continuation that was complete already has ended when it comes back. */
@@ -50,7 +55,12 @@ int32_t sequence_answer_tokens(const struct sequence *q);
 /* Prompt and longest answer together: what the cache has to hold. */
 int64_t sequence_most_tokens(const struct sequence *q);
 
-void sequence_admit(struct sequence *q);
+/* The first `run` tokens have run already, in another sequence. */
+void sequence_admit(struct sequence *q, int32_t run);
+/* How many of them were the prompt's. */
+int32_t sequence_cached_tokens(const struct sequence *q);
+/* The hashes of its pages that are full of known tokens; none without a key. */
+const struct prefix_hash *sequence_chain(const struct sequence *q, int32_t *pages);
 /* The tokens that are known and have not run: `count` of them, the first at position sequence_position(). */
 const int32_t *sequence_pending(const struct sequence *q, int32_t *count);
 int64_t sequence_position(const struct sequence *q);

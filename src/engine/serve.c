@@ -24,6 +24,7 @@
 #include "engine/job.h"
 #include "engine/load.h"
 #include "engine/plan.h"
+#include "engine/prefix.h"
 #include "engine/step.h"
 #include "gpu/arena.h"
 #include "kernels/kernels.h"
@@ -88,6 +89,7 @@ static int set_limits(struct engine *e, struct k3_error *err)
     e->context = least(least(e->settings->k3served.max_context, e->config.max_position), (int64_t)pages * page_tokens);
     e->limits = (struct plan_limits){.rows = rows,
                                      .slots = slots,
+                                     .checkpoints = e->settings->k3served.prefix_slots,
                                      .pages = pages,
                                      .slot_pages = (int32_t)((e->context + page_tokens - 1) / page_tokens),
                                      .page_tokens = page_tokens};
@@ -99,6 +101,7 @@ static struct forward_limits forward_limits(const struct engine *e)
     return (struct forward_limits){.rows = e->limits.rows,
                                    .outputs = e->limits.slots,
                                    .slots = e->limits.slots,
+                                   .checkpoints = e->limits.checkpoints,
                                    .pages = e->limits.pages,
                                    .page_tokens = e->limits.page_tokens};
 }
@@ -142,11 +145,15 @@ static uint64_t budget(const struct engine *e)
     struct forward_limits limits = forward_limits(e);
     struct forward_bytes f = forward_bytes(&e->config, &e->shard, &limits);
     uint64_t weights = weights_bytes(&e->config, &e->shard), comm = e->shard.tp > 1 ? COMM_BYTES : 0;
-    uint64_t known = weights + f.state + f.latents + f.scratch + comm;
+    uint64_t known = weights + f.state + f.checkpoints + f.latents + f.scratch + comm;
     /* A host whose memory runs out may hang: leave a sixteenth, and what a process needs in any case. */
-    const struct arena_row row[] = {{"weights", weights},        {"state slots", f.state},
-                                    {"latent pages", f.latents}, {"scratch", f.scratch},
-                                    {"communication", comm},     {"reserve", known / 16 + (64 << 20)}};
+    const struct arena_row row[] = {{"weights", weights},
+                                    {"state slots", f.state},
+                                    {"checkpoints", f.checkpoints},
+                                    {"latent pages", f.latents},
+                                    {"scratch", f.scratch},
+                                    {"communication", comm},
+                                    {"reserve", known / 16 + (64 << 20)}};
     int rows = sizeof row / sizeof *row;
     uint64_t total = 0;
 
@@ -181,6 +188,7 @@ static void stand(struct engine *e, struct standing *mine, const struct k3_error
     mine->page_tokens = s->k3served.page_tokens;
     mine->cache_tokens = s->k3served.cache_tokens;
     mine->max_context = s->k3served.max_context;
+    mine->prefix_slots = s->k3served.prefix_slots;
     mine->prefill_chunk = s->k3served.prefill_chunk;
     mine->batch_tokens = s->k3served.batch_tokens;
     if (know_model(e, &err) < 0 || agree_model_hash(s->k3served.model, mine->model, sizeof mine->model, &err) < 0) {
@@ -270,6 +278,7 @@ static void *lead(void *arg)
 
     if (rc == 0) {
         e->step.cache = cache_create(&limits);
+        e->step.prefix = prefix_create(e->step.cache, e->limits.checkpoints);
         tell(e, WIRE_ENGINE_READY, NULL);
         rc = step_lead(&e->step, &e->why);
         e->step_lost = rc < 0;
@@ -331,7 +340,10 @@ static int open_intake(struct engine *e, struct k3_error *err)
                                   .ranks = e->shard.tp,
                                   .slots = e->limits.slots,
                                   .drain_timeout_s = e->settings->k3served.drain_timeout,
-                                  .limits = {.vocab = e->vocab, .ids = e->config.vocab, .context = e->context},
+                                  .limits = {.vocab = e->vocab,
+                                             .ids = e->config.vocab,
+                                             .context = e->context,
+                                             .page_tokens = e->limits.checkpoints > 0 ? e->limits.page_tokens : 0},
                                   .orders = e->step.orders,
                                   .reports = e->step.reports,
                                   .steps = &e->step.steps,
@@ -391,6 +403,7 @@ static void close_intake(struct engine *e)
 
 static void close_model(struct engine *e)
 {
+    prefix_destroy(e->step.prefix);
     cache_destroy(e->step.cache);
     plan_destroy(e->step.plan);
     forward_destroy(e->forward);

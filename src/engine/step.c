@@ -162,6 +162,7 @@ static void report_end(struct lead *l, struct sequence *q)
     m.done.why = why[sequence_end(q)];
     m.done.msg = sequence_sentence(q) ? k3_strdup(sequence_sentence(q)) : NULL;
     m.done.ptok = (uint32_t)sequence_prompt_tokens(q);
+    m.done.cached = (uint32_t)sequence_cached_tokens(q);
     m.done.ctok = (uint32_t)sequence_answer_tokens(q);
     m.done.prompt_s = sequence_prefill_s(q);
     m.done.gen_s = sequence_decode_s(q);
@@ -281,7 +282,7 @@ int step_lead(struct step *st, struct k3_error *err)
 {
     struct lead l = {
         .st = st,
-        .scheduler = scheduler_create(st->cache, st->slots, st->chunk),
+        .scheduler = scheduler_create(st->cache, st->prefix, st->slots, st->chunk),
         .sampler = sampler_create(st->vocab),
         .sent = PLAN_IDLE,
     };

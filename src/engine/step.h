@@ -46,7 +46,8 @@ struct step {
     struct forward *forward;
     struct plan *plan;
     int32_t vocab, slots, chunk;
-    struct cache *cache; /* rank 0 only, as are the mailboxes */
+    struct cache *cache; /* rank 0 only, as is all below */
+    struct prefix *prefix;
     struct mailbox *orders, *reports;
     struct report_pool *deltas; /* STEP_DELTAS a slot */
     _Atomic uint64_t steps;     /* led so far, idle ones apart; any thread may look */

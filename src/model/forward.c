@@ -396,6 +396,47 @@ static int run_layers(struct forward *f, const struct forward_step *step)
     return step->outputs > 0 ? head(f, step->output) : did(f, "sync", kern_sync(f->s));
 }
 
+/* --- checkpoints ---------------------------------------------------------------------------------------------------
+ */
+
+/* to[to_place] = from[from_place], `floats` each */
+static int copy_floats(struct forward *f, void *from, int32_t from_place, void *to, int32_t to_place, int64_t floats)
+{
+    struct k3_tensor x = {.data = from, .dtype = K3_F32, .rows = from_place + 1, .cols = floats, .stride = floats};
+    struct k3_tensor y = {
+        .data = (float *)to + to_place * floats, .dtype = K3_F32, .rows = 1, .cols = floats, .stride = floats};
+    struct gather_args a = {.x = &x, .row = &from_place, .y = &y};
+
+    return did(f, "gather", kern_gather(&a, f->s));
+}
+
+static int copy_state(struct forward *f, const struct forward_copy *c)
+{
+    int32_t from_place = c->load ? c->checkpoint : c->slot, to_place = c->load ? c->slot : c->checkpoint;
+    int64_t conv = (int64_t)(K3_TAPS - 1) * f->kda_heads * K3_HEAD_DIM;
+    int64_t kda = (int64_t)f->kda_heads * K3_HEAD_DIM * K3_HEAD_DIM;
+
+    for (int l = 0; l < f->c->layers; l++) {
+        const struct layer_state *from = c->load ? &f->kept[l] : &f->state[l];
+        const struct layer_state *to = c->load ? &f->state[l] : &f->kept[l];
+        if (f->c->attention[l] == K3_KDA && f->kda_heads > 0 &&
+            (copy_floats(f, from->q_conv, from_place, to->q_conv, to_place, conv) < 0 ||
+             copy_floats(f, from->k_conv, from_place, to->k_conv, to_place, conv) < 0 ||
+             copy_floats(f, from->v_conv, from_place, to->v_conv, to_place, conv) < 0 ||
+             copy_floats(f, from->kda, from_place, to->kda, to_place, kda) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+static int copy_states(struct forward *f, const struct forward_step *step)
+{
+    for (int i = 0; i < step->copies; i++)
+        if (copy_state(f, &step->copy[i]) < 0)
+            return -1;
+    return 0;
+}
+
 /* --- a step ----------------------------------------------------------------------------------------------------------
  */
 
@@ -429,6 +470,10 @@ static int check_step(const struct forward *f, const struct forward_step *step, 
     for (int i = 0; i < b->seqs; i++)
         if (check_sequence(f, b, i) < 0)
             return k3_errorf(err, "a step whose sequence %d has rows, slot or pages that this rank does not have", i);
+    for (int i = 0; i < step->copies; i++)
+        if (step->copy[i].slot < 0 || step->copy[i].slot >= f->limits.slots || step->copy[i].checkpoint < 0 ||
+            step->copy[i].checkpoint >= f->limits.checkpoints)
+            return k3_errorf(err, "a step that copies a state to or from where this rank has none");
     for (int i = 0; i < b->rows; i++)
         if (step->token[i] < 0 || step->token[i] >= f->c->vocab)
             return k3_errorf(err, "token id %d is not in the vocabulary of %d", step->token[i], f->c->vocab);
@@ -446,7 +491,7 @@ int forward_step(struct forward *f, const struct forward_step *step, const float
     forward_set_rows(f, step->batch.rows, step->outputs);
     f->batch = &step->batch;
     f->err = err;
-    int rc = run_layers(f, step);
+    int rc = copy_states(f, step) < 0 ? -1 : run_layers(f, step);
     f->batch = NULL;
     f->err = NULL;
     if (rc == 0 && step->outputs > 0)

@@ -19,15 +19,17 @@ struct forward_limits {
     int32_t rows;        /* most token rows in a step */
     int32_t outputs;     /* most rows of logits in a step */
     int32_t slots;       /* sequences with KDA and convolution state */
+    int32_t checkpoints; /* copies of such states, kept for later sequences */
     int32_t pages;       /* latent pages, shared by all MLA layers: page n is page n of each */
     int32_t page_tokens; /* tokens a page */
 };
 
 /* Bytes that forward_create() will take, by part, for the printed memory budget. */
 struct forward_bytes {
-    uint64_t state;   /* KDA and convolution state of all slots */
-    uint64_t latents; /* latent pages */
-    uint64_t scratch; /* activations of a step, logits */
+    uint64_t state;       /* KDA and convolution state of all slots */
+    uint64_t checkpoints; /* ... and the copies */
+    uint64_t latents;     /* latent pages */
+    uint64_t scratch;     /* activations of a step, logits */
 };
 struct forward_bytes forward_bytes(const struct k3_config *c, const struct shard *sh, const struct forward_limits *l);
 
@@ -37,8 +39,16 @@ struct forward *forward_create(const struct k3_config *c, const struct shard *sh
                                struct k3_error *err);
 void forward_destroy(struct forward *f);
 
+/* A state saved from a slot, or loaded into one. */
+struct forward_copy {
+    int32_t slot, checkpoint;
+    int32_t load;
+};
+
 /* Borrowed during forward_step(). */
 struct forward_step {
+    const struct forward_copy *copy; /* [copies]: done one after the other before anything else */
+    int32_t copies;
     struct kern_batch batch;
     const int32_t *token;  /* [batch.rows] */
     const int32_t *output; /* [outputs]: rows whose logits are wanted */

@@ -22,19 +22,27 @@ static void *floats(struct arena *a, uint64_t x, uint64_t y, uint64_t z)
     return arena_take(a, x * y * z * sizeof(float));
 }
 
+/* A KDA layer's state of so many slots, or checkpoints. */
+static void lay_out_kda(struct arena *a, struct layer_state *st, uint64_t places, uint64_t heads)
+{
+    st->q_conv = floats(a, places, K3_TAPS - 1, heads * K3_HEAD_DIM);
+    st->k_conv = floats(a, places, K3_TAPS - 1, heads * K3_HEAD_DIM);
+    st->v_conv = floats(a, places, K3_TAPS - 1, heads * K3_HEAD_DIM);
+    st->kda = floats(a, places, heads, K3_HEAD_DIM * K3_HEAD_DIM);
+}
+
 static void lay_out_state(struct forward *f, struct arena *a)
 {
-    uint64_t slots = (uint64_t)f->limits.slots, heads = (uint64_t)f->kda_heads, tokens;
+    uint64_t heads = (uint64_t)f->kda_heads, tokens;
 
     tokens = (uint64_t)f->limits.pages * (uint64_t)f->limits.page_tokens;
     for (int l = 0; l < f->c->layers; l++) {
         struct layer_state *st = &f->state[l];
         if (f->c->attention[l] == K3_KDA) {
             arena_part(a, "state");
-            st->q_conv = floats(a, slots, K3_TAPS - 1, heads * K3_HEAD_DIM);
-            st->k_conv = floats(a, slots, K3_TAPS - 1, heads * K3_HEAD_DIM);
-            st->v_conv = floats(a, slots, K3_TAPS - 1, heads * K3_HEAD_DIM);
-            st->kda = floats(a, slots, heads, K3_HEAD_DIM * K3_HEAD_DIM);
+            lay_out_kda(a, st, (uint64_t)f->limits.slots, heads);
+            arena_part(a, "checkpoints");
+            lay_out_kda(a, &f->kept[l], (uint64_t)f->limits.checkpoints, heads);
         } else {
             arena_part(a, "latents");
             st->latents = (struct kern_latents){
@@ -102,6 +110,7 @@ static void describe(struct forward *f, const struct k3_config *c, const struct 
     f->mla_heads = (int32_t)shard_count(c, sh, SHARD_MLA_HEADS);
     f->inner = (int32_t)shard_count(c, sh, SHARD_INNER);
     f->state = k3_calloc((size_t)c->layers, sizeof *f->state);
+    f->kept = k3_calloc((size_t)c->layers, sizeof *f->kept);
     f->arena = arena_create();
     lay_out_state(f, f->arena);
     lay_out_scratch(f, f->arena);
@@ -111,6 +120,7 @@ static void undescribe(struct forward *f)
 {
     arena_destroy(f->arena);
     free(f->state);
+    free(f->kept);
 }
 
 struct forward_bytes forward_bytes(const struct k3_config *c, const struct shard *sh, const struct forward_limits *l)
@@ -120,6 +130,7 @@ struct forward_bytes forward_bytes(const struct k3_config *c, const struct shard
     describe(&f, c, sh, l);
     struct forward_bytes bytes = {
         .state = arena_bytes(f.arena, "state"),
+        .checkpoints = arena_bytes(f.arena, "checkpoints"),
         .latents = arena_bytes(f.arena, "latents"),
         .scratch = arena_bytes(f.arena, "scratch"),
     };
@@ -144,9 +155,9 @@ static int check_limits(const struct shard *sh, const struct comm *comm, const s
     if (sh->tp != comm_size(comm) || sh->rank != comm_rank(comm))
         return k3_errorf(err, "rank %d of %d was given the shard of rank %d of %d", comm_rank(comm), comm_size(comm),
                          sh->rank, sh->tp);
-    if (l->rows < 1 || l->outputs < 0 || l->slots < 1 || l->pages < 0 || l->page_tokens < 1)
-        return k3_errorf(err, "impossible limits: %d rows, %d outputs, %d slots, %d pages of %d tokens", l->rows,
-                         l->outputs, l->slots, l->pages, l->page_tokens);
+    if (l->rows < 1 || l->outputs < 0 || l->slots < 1 || l->checkpoints < 0 || l->pages < 0 || l->page_tokens < 1)
+        return k3_errorf(err, "impossible limits: %d rows, %d outputs, %d slots, %d checkpoints, %d pages of %d tokens",
+                         l->rows, l->outputs, l->slots, l->checkpoints, l->pages, l->page_tokens);
     return 0;
 }
 

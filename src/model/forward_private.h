@@ -50,6 +50,7 @@ struct forward {
     struct arena *arena;
 
     struct layer_state *state; /* [layers] */
+    struct layer_state *kept;  /* [layers]: KDA layers' checkpoints, laid out as their slots are */
     struct activations act;
     struct k3_tensor stream[K3_MAX_SNAPSHOTS + 1]; /* [T, H] each */
     int snapshots;

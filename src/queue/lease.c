@@ -119,7 +119,8 @@ static size_t fill_batch(struct request **from, struct message_lease *lease, str
             break;
         bytes += more;
         of[n] = r;
-        lease[n] = (struct message_lease){.id = r->id, .ask = r->ask.ask};
+        lease[n] = (struct message_lease){
+            .id = r->id, .ask = r->ask.ask, .ckey = {r->user->cache_key, sizeof r->user->cache_key}};
         lease[n].out.v = (uint32_t *)answer_ids(r->answer, &n_out);
         lease[n++].out.n = n_out;
     }
@@ -243,6 +244,7 @@ void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const
         return;
     }
     r->done.ptok = d->ptok;
+    r->done.cached = d->cached;
     r->done.prompt_s += d->prompt_s;
     r->done.gen_s += d->gen_s;
     if (complete) {

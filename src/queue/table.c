@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sodium.h>
+
 #include "common/alloc.h"
 
 struct table {
@@ -90,6 +92,7 @@ struct user *table_user(struct table *t, uid_t uid)
     u->allowance = INFINITY;
     pw = getpwuid(uid);
     u->name = pw ? k3_strdup(pw->pw_name) : k3_asprintf("%u", uid);
+    randombytes_buf(u->cache_key, sizeof u->cache_key);
     u->next = t->users;
     t->users = u;
     return u;

@@ -9,11 +9,12 @@
 /* Whoever sends requests.  Kept while the daemon lives: there are as many as uids that ever asked. */
 struct user {
     uid_t uid;
-    char *name;        /* or the uid in digits */
-    unsigned int live; /* requests that are not finished ... */
-    size_t bytes;      /* ... and what their prompts fill */
-    double allowance;  /* requests that he may send now, as of ... */
-    double allowed;    /* ... then */
+    char *name;            /* or the uid in digits */
+    uint8_t cache_key[16]; /* random: engines share what they keep of prompts among requests with one key */
+    unsigned int live;     /* requests that are not finished ... */
+    size_t bytes;          /* ... and what their prompts fill */
+    double allowance;      /* requests that he may send now, as of ... */
+    double allowed;        /* ... then */
     struct user *next;
 };
 

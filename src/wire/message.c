@@ -115,6 +115,7 @@ static const struct field done_fields[] = {
     ROW(message_done, msg, FIELD_STRING, MESSAGE_SENTENCE),
     ROW(message_done, ptok, FIELD_U32, 0),
     ROW(message_done, ctok, FIELD_U32, 0),
+    ROW(message_done, cached, FIELD_U32, 0),
     ROW(message_done, prompt_s, FIELD_F64, 0),
     ROW(message_done, gen_s, FIELD_F64, 0),
     ROW(message_done, wait_s, FIELD_F64, 0),
@@ -235,6 +236,7 @@ static const struct field lease_fields[] = {
     NEED(message_lease, id, FIELD_ID, 0),
     ASK_ROWS(message_lease),
     ROW(message_lease, out, FIELD_U32S, MESSAGE_IDS),
+    ROW(message_lease, ckey, FIELD_BYTES, MESSAGE_CACHE_KEY),
 };
 LAYOUT(lease, "BATCH request", message_lease);
 

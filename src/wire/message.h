@@ -32,6 +32,7 @@ enum {
     MESSAGE_NAME = 256,        /* bytes of a job name, a node name */
     MESSAGE_IDS = 1 << 20,     /* token ids in an array */
     MESSAGE_PARTS = 64,        /* parts of a DELTA */
+    MESSAGE_CACHE_KEY = 32,    /* bytes of a user's key to what an engine keeps of his prompts */
     MESSAGE_STOPS = 16,        /* stop strings */
     MESSAGE_STOP = 256,        /* bytes of one */
     MESSAGE_BIASES = 1024,     /* entries of a logit bias */
@@ -208,6 +209,7 @@ struct message_done {
     enum done_why why; /* required */
     char *msg;
     uint32_t ptok, ctok;            /* prompt and completion tokens */
+    uint32_t cached;                /* of the prompt, taken over from an earlier request */
     double prompt_s, gen_s, wait_s; /* seconds of prefill, of decode (engine), of waiting (daemon) */
 };
 struct message_listing_row {
@@ -298,7 +300,8 @@ struct message_engine_welcome {
 struct message_lease {
     struct k3_id id; /* required */
     struct message_ask ask;
-    struct message_u32s out; /* produced under an earlier lease: to be continued after them */
+    struct message_u32s out;   /* produced under an earlier lease: to be continued after them */
+    struct message_bytes ckey; /* of the user: under it, and no other, prompts may share what they begin with */
 };
 struct message_batch {
     struct {

@@ -68,7 +68,7 @@ static int calls;
 enum { SLOTS = 8, TOKENS = 125, PROMPT = 60 };
 
 static const struct tiny_limits limits = {
-    .rows = 32, .slots = SLOTS, .pages = 8 * 16, .page_tokens = 16, .chunk = 16, .threads = 2};
+    .rows = 32, .slots = SLOTS, .pages = 8 * 16, .page_tokens = 16, .chunk = 16, .threads = 2, .checkpoints = 4};
 
 static void order(struct step *st, enum order_kind kind, struct sequence *q)
 {
@@ -144,6 +144,7 @@ static void a_thousand_tokens_in_a_batch_of_8_allocate_nothing(void **state)
                       .slots = SLOTS,
                       .chunk = limits.chunk,
                       .cache = t->cache,
+                      .prefix = t->prefix,
                       .orders = mailbox_create(&err),
                       .reports = mailbox_create(&err),
                       .deltas = report_pool_create(3 * SLOTS, &err)};

@@ -14,7 +14,7 @@ static const struct cache_limits limits = {.slots = 3, .pages = 10, .page_tokens
 static void pages_come_as_a_sequence_grows(void **state)
 {
     struct cache *c = cache_create(&limits);
-    int32_t count, slot = cache_reserve(c, 9); /* 3 pages */
+    int32_t count, slot = cache_reserve(c, 9, NULL, 0); /* 3 pages */
     (void)state;
     assert_true(slot >= 0 && slot < 3);
     assert_int_equal(cache_free_pages(c), 7);
@@ -37,17 +37,17 @@ static void pages_come_as_a_sequence_grows(void **state)
 static void promised_pages_are_not_promised_twice(void **state)
 {
     struct cache *c = cache_create(&limits);
-    int32_t a = cache_reserve(c, 24), b; /* 6 pages */
+    int32_t a = cache_reserve(c, 24, NULL, 0), b; /* 6 pages */
     (void)state;
     assert_true(a >= 0);
-    assert_int_equal(cache_reserve(c, 17), -1); /* 5 of the 4 that are left */
-    b = cache_reserve(c, 16);
+    assert_int_equal(cache_reserve(c, 17, NULL, 0), -1); /* 5 of the 4 that are left */
+    b = cache_reserve(c, 16, NULL, 0);
     assert_true(b >= 0 && b != a);
-    assert_int_equal(cache_reserve(c, 1), -1);
+    assert_int_equal(cache_reserve(c, 1, NULL, 0), -1);
     assert_int_equal(cache_free_slots(c), 1);
     cache_release(c, a);
     assert_int_equal(cache_free_pages(c), 6);
-    assert_true(cache_reserve(c, 24) >= 0);
+    assert_true(cache_reserve(c, 24, NULL, 0) >= 0);
     cache_destroy(c);
 }
 
@@ -56,8 +56,8 @@ static void slots_run_out_before_pages_do(void **state)
     struct cache *c = cache_create(&limits);
     (void)state;
     for (int i = 0; i < 3; i++)
-        assert_true(cache_reserve(c, 1) >= 0);
-    assert_int_equal(cache_reserve(c, 1), -1);
+        assert_true(cache_reserve(c, 1, NULL, 0) >= 0);
+    assert_int_equal(cache_reserve(c, 1, NULL, 0), -1);
     assert_int_equal(cache_free_pages(c), 7);
     cache_destroy(c);
 }
@@ -78,7 +78,7 @@ static void no_page_has_two_owners(void **state)
     int32_t slot[3], count, seen[10] = {0};
     (void)state;
     for (int i = 0; i < 3; i++)
-        slot[i] = cache_reserve(c, 12);
+        slot[i] = cache_reserve(c, 12, NULL, 0);
     for (int64_t tokens = 1; tokens <= 12; tokens++)
         for (int i = 0; i < 3; i++)
             cache_grow(c, slot[i], tokens);
@@ -93,12 +93,45 @@ static void no_page_has_two_owners(void **state)
     cache_destroy(c);
 }
 
+/* A page is free when no slot uses it and no checkpoint keeps it. */
+static void pages_may_be_shared_and_kept(void **state)
+{
+    struct cache *c = cache_create(&limits);
+    int32_t count, kept[2], a = cache_reserve(c, 12, NULL, 0);
+    (void)state;
+    cache_grow(c, a, 12);
+    memcpy(kept, cache_pages(c, a, &count), sizeof kept);
+    cache_keep(c, kept, 2);
+    cache_release(c, a);
+    assert_int_equal(cache_free_pages(c), 8);
+    assert_int_equal(cache_reserve(c, 36, NULL, 0), -1); /* 9 pages */
+    assert_true(cache_could_reserve(c, 36, NULL, 0));
+    assert_true(cache_could_reserve(c, 40, kept, 2)); /* those two and all the others */
+    assert_false(cache_could_reserve(c, 41, kept, 2));
+    int32_t b = cache_reserve(c, 12, kept, 2), d = cache_reserve(c, 12, kept, 2);
+    assert_int_equal(cache_free_pages(c), 6);
+    cache_grow(c, b, 12);
+    cache_grow(c, d, 12);
+    assert_memory_equal(cache_pages(c, b, &count), kept, sizeof kept);
+    assert_memory_equal(cache_pages(c, d, &count), kept, sizeof kept);
+    assert_true(cache_pages(c, b, &count)[2] != cache_pages(c, d, &count)[2]);
+    assert_true(cache_could_reserve(c, 24, NULL, 0));
+    assert_false(cache_could_reserve(c, 25, NULL, 0)); /* what a slot uses is not to be had */
+    cache_let_go(c, kept, 2);
+    assert_int_equal(cache_free_pages(c), 6);
+    cache_release(c, b);
+    assert_int_equal(cache_free_pages(c), 7);
+    cache_release(c, d);
+    assert_int_equal(cache_free_pages(c), 10);
+    cache_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_come_as_a_sequence_grows), cmocka_unit_test(promised_pages_are_not_promised_twice),
         cmocka_unit_test(slots_run_out_before_pages_do),  cmocka_unit_test(what_can_never_fit_is_known_beforehand),
-        cmocka_unit_test(no_page_has_two_owners),
+        cmocka_unit_test(no_page_has_two_owners),         cmocka_unit_test(pages_may_be_shared_and_kept),
     };
     return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
 }

@@ -10,7 +10,8 @@
 
 #include "engine/plan.h"
 
-static const struct plan_limits limits = {.rows = 12, .slots = 3, .pages = 20, .slot_pages = 6, .page_tokens = 4};
+static const struct plan_limits limits = {
+    .rows = 12, .slots = 3, .pages = 20, .slot_pages = 6, .page_tokens = 4, .checkpoints = 2};
 
 /* What comm_broadcast() does. */
 static void send(struct plan *from, struct plan *to)
@@ -63,6 +64,41 @@ static void every_rank_makes_the_same_step(void **state)
     plan_destroy(rank);
 }
 
+/* Slot 2's pages outlive it in checkpoint 1, and slot 0 goes on with them. */
+static void every_rank_keeps_the_pages_of_a_checkpoint(void **state)
+{
+    struct plan *root = plan_create(&limits), *rank = plan_create(&limits);
+    const int32_t prompt[] = {7, 8, 9, 10, 11, 12, 13, 14, 15};
+    struct forward_step step;
+    struct k3_error err;
+    (void)state;
+
+    plan_begin(root, PLAN_STEP);
+    plan_add_page(root, 2, 0, 5);
+    plan_add_page(root, 2, 1, 17);
+    plan_add(root, 2, 0, prompt, 8, 0);
+    send(root, rank);
+    assert_int_equal(plan_apply(rank, &step, &err), 0);
+    assert_int_equal(step.copies, 0);
+
+    plan_begin(root, PLAN_STEP);
+    plan_add_save(root, 2, 1, 2);
+    plan_add_load(root, 1, 0, 2);
+    plan_add_page(root, 0, 2, 3);
+    plan_add(root, 0, 8, prompt, 1, 1);
+    send(root, rank);
+    assert_int_equal(plan_apply(rank, &step, &err), 0);
+    assert_int_equal(step.copies, 2);
+    assert_int_equal(step.copy[0].slot, 2);
+    assert_int_equal(step.copy[0].checkpoint, 1);
+    assert_false(step.copy[0].load);
+    assert_int_equal(step.copy[1].slot, 0);
+    assert_true(step.copy[1].load);
+    assert_memory_equal(step.batch.pages, ((int32_t[]){5, 17, 3}), 3 * sizeof(int32_t));
+    plan_destroy(root);
+    plan_destroy(rank);
+}
+
 static void idle_and_stop_are_told_apart(void **state)
 {
     struct plan *root = plan_create(&limits), *rank = plan_create(&limits);
@@ -99,6 +135,19 @@ static void a_plan_out_of_bounds_is_refused(void **state)
         assert_int_equal(errno, EPROTO);
         plan_destroy(p);
     }
+    static const struct {
+        int32_t slot, checkpoint, pages;
+    } nowhere[] = {{3, 0, 1}, {-1, 0, 1}, {0, 2, 1}, {0, -1, 1}, {0, 0, 7}, {0, 0, -1}};
+    for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++) {
+        struct plan *p = plan_create(&limits);
+        plan_begin(p, PLAN_STEP);
+        plan_add_save(p, nowhere[i].slot, nowhere[i].checkpoint, nowhere[i].pages);
+        plan_add(p, 0, 0, token, 1, 0);
+        errno = 0;
+        assert_int_equal(plan_apply(p, &step, &err), -1);
+        assert_int_equal(errno, EPROTO);
+        plan_destroy(p);
+    }
     struct plan *p = plan_create(&limits);
     plan_begin(p, PLAN_STEP);
     plan_add_page(p, 2, 5, 19);
@@ -113,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_makes_the_same_step),
+        cmocka_unit_test(every_rank_keeps_the_pages_of_a_checkpoint),
         cmocka_unit_test(idle_and_stop_are_told_apart),
         cmocka_unit_test(a_plan_out_of_bounds_is_refused),
     };

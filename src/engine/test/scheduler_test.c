@@ -30,6 +30,7 @@ static int32_t random_below(int32_t n)
 
 struct engine {
     struct cache *cache;
+    struct prefix *prefix;
     struct scheduler *scheduler;
     struct plan *plan;
     int32_t memory[MOST];         /* the latent pages */
@@ -41,7 +42,8 @@ static void engine_start(struct engine *e)
 {
     memset(e, 0, sizeof *e);
     e->cache = cache_create(&cache_limits);
-    e->scheduler = scheduler_create(e->cache, SLOTS, CHUNK);
+    e->prefix = prefix_create(e->cache, 0);
+    e->scheduler = scheduler_create(e->cache, e->prefix, SLOTS, CHUNK);
     e->plan = plan_create(&plan_limits);
 }
 
@@ -49,6 +51,7 @@ static void engine_stop(struct engine *e)
 {
     plan_destroy(e->plan);
     scheduler_destroy(e->scheduler);
+    prefix_destroy(e->prefix);
     assert_int_equal(cache_free_slots(e->cache), SLOTS);
     assert_int_equal(cache_free_pages(e->cache), PAGES);
     cache_destroy(e->cache);

@@ -22,7 +22,7 @@ static void runs_its_prompt_then_token_by_token(void **state)
     (void)state;
     assert_int_equal(sequence_state(q), SEQUENCE_WAITING);
     assert_int_equal(sequence_most_tokens(q), 8);
-    sequence_admit(q);
+    sequence_admit(q, 0);
     assert_int_equal(sequence_state(q), SEQUENCE_PREFILL);
     assert_memory_equal(sequence_pending(q, &n), prompt, sizeof prompt);
     assert_int_equal(n, 5);
@@ -54,7 +54,7 @@ static void goes_on_where_another_engine_stopped(void **state)
     struct sequence *q = make(2, 3);
     int32_t n;
     (void)state;
-    sequence_admit(q);
+    sequence_admit(q, 0);
     const int32_t *token = sequence_pending(q, &n);
     assert_int_equal(n, 7);
     assert_int_equal(token[6], 21);
@@ -75,7 +75,7 @@ static void ends_once_whatever_comes_later(void **state)
 {
     struct sequence *q = make(0, 3);
     (void)state;
-    sequence_admit(q);
+    sequence_admit(q, 0);
     sequence_finish(q, END_FAILED, "a row went bad");
     sequence_finish(q, END_CANCELLED, NULL);
     assert_int_equal(sequence_end(q), END_FAILED);
@@ -108,7 +108,7 @@ static void the_last_token_brings_what_was_held_back(void **state)
         .output = output_create(&(struct output_options){.vocab = toy, .stop = &stop, .stops = 1}, &err)});
     char text[8] = "";
     (void)state;
-    sequence_admit(q);
+    sequence_admit(q, 0);
     sequence_ran(q, 5);
     sequence_append(q, 'n', take, text);
     assert_string_equal(text, "");

@@ -105,10 +105,15 @@ struct tiny *tiny_create(const struct tiny_limits *l)
 {
     struct tiny *t = k3_zalloc(sizeof *t);
     struct cache_limits cache = {l->slots, l->pages, l->page_tokens};
-    struct forward_limits forward = {
-        .rows = l->rows, .outputs = l->slots, .slots = l->slots, .pages = l->pages, .page_tokens = l->page_tokens};
+    struct forward_limits forward = {.rows = l->rows,
+                                     .outputs = l->slots,
+                                     .slots = l->slots,
+                                     .checkpoints = l->checkpoints,
+                                     .pages = l->pages,
+                                     .page_tokens = l->page_tokens};
     struct plan_limits plan = {.rows = l->rows,
                                .slots = l->slots,
+                               .checkpoints = l->checkpoints,
                                .pages = l->pages,
                                .slot_pages = (TINY_CONTEXT + l->page_tokens - 1) / l->page_tokens,
                                .page_tokens = l->page_tokens};
@@ -120,7 +125,8 @@ struct tiny *tiny_create(const struct tiny_limits *l)
     t->forward = forward_create(&model.config, &model.shard, model.weights, model.comm, t->stream, &forward, &err);
     assert_non_null(t->forward);
     t->cache = cache_create(&cache);
-    t->scheduler = scheduler_create(t->cache, l->slots, l->chunk);
+    t->prefix = prefix_create(t->cache, l->checkpoints);
+    t->scheduler = scheduler_create(t->cache, t->prefix, l->slots, l->chunk);
     t->plan = plan_create(&plan);
     t->sampler = sampler_create(model.config.vocab);
     return t;
@@ -129,6 +135,7 @@ struct tiny *tiny_create(const struct tiny_limits *l)
 void tiny_destroy(struct tiny *t)
 {
     scheduler_destroy(t->scheduler);
+    prefix_destroy(t->prefix);
     assert_int_equal(cache_free_slots(t->cache), t->limits.slots);
     assert_int_equal(cache_free_pages(t->cache), t->limits.pages);
     cache_destroy(t->cache);
@@ -146,11 +153,15 @@ uint64_t tiny_add(struct tiny *t, const struct tiny_request *r, struct tiny_answ
     t->answer[t->leases] = answer;
     memset(answer, 0, sizeof *answer);
     assert_true(cache_can_hold(t->cache, r->prompt_tokens + r->max_tokens));
-    scheduler_add(t->scheduler, sequence_create(&(struct sequence_args){.lease = (uint64_t)t->leases,
-                                                                        .prompt = r->prompt,
-                                                                        .prompt_tokens = r->prompt_tokens,
-                                                                        .max_tokens = r->max_tokens,
-                                                                        .sampling = r->sampling}));
+    scheduler_add(t->scheduler, sequence_create(&(struct sequence_args){
+                                    .lease = (uint64_t)t->leases,
+                                    .prompt = r->prompt,
+                                    .prompt_tokens = r->prompt_tokens,
+                                    .max_tokens = r->max_tokens,
+                                    .sampling = r->sampling,
+                                    .prefix_key = r->key,
+                                    .prefix_key_len = t->limits.checkpoints > 0 ? sizeof r->key : 0,
+                                    .page_tokens = t->limits.page_tokens}));
     return (uint64_t)t->leases++;
 }
 
@@ -203,6 +214,7 @@ int tiny_reap(struct tiny *t, uint64_t *lease, enum sequence_end *end)
     if (!q)
         return 0;
     *lease = sequence_lease(q);
+    t->answer[*lease]->cached = sequence_cached_tokens(q);
     *end = sequence_end(q);
     sequence_destroy(q);
     return 1;

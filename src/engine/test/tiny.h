@@ -19,6 +19,7 @@ struct tiny_request {
     int32_t prompt[TINY_CONTEXT];
     int32_t prompt_tokens, max_tokens;
     struct sampling sampling;
+    uint8_t key[PREFIX_KEY_MIN]; /* of its user */
 };
 /* Prompts and settings of all kinds. */
 void tiny_random_request(uint32_t *seed, struct tiny_request *r);
@@ -27,6 +28,7 @@ struct tiny_answer {
     int32_t token[TINY_CONTEXT];
     uint64_t logits[TINY_CONTEXT]; /* hash of the row that token came from */
     int32_t count;
+    int32_t cached; /* tokens of the prompt, once it has ended */
 };
 
 /* The model is loaded once for a test program; 0 or -1, as cmocka's group set-up wants it. */
@@ -34,7 +36,7 @@ int tiny_load(void **state);
 int tiny_unload(void **state);
 
 struct tiny_limits {
-    int32_t rows, slots, pages, page_tokens, chunk, threads;
+    int32_t rows, slots, pages, page_tokens, chunk, threads, checkpoints;
 };
 
 struct tiny {
@@ -42,6 +44,7 @@ struct tiny {
     struct k3_stream *stream;
     struct forward *forward;
     struct cache *cache;
+    struct prefix *prefix;
     struct scheduler *scheduler;
     struct plan *plan;
     struct sampler *sampler;

@@ -43,7 +43,9 @@ static struct message_part parts[] = {
     {CHANNEL_TOOL, {"a\0\xc3\xa9", 4}, 1, "get_weather"},
 };
 static struct message_held held[] = {{ID(3), 17}, {ID(4), 0}};
-static struct message_lease leases[] = {{ID(5), ASK_JSON, LIST(ids)}, {ID(6), ASK_TOKENS, {NULL, 0}}};
+static uint8_t cache_key[16] = {1, 0, 255};
+static struct message_lease leases[] = {{ID(5), ASK_JSON, LIST(ids), {cache_key, sizeof cache_key}},
+                                        {ID(6), ASK_TOKENS, {NULL, 0}, {NULL, 0}}};
 
 /* clang-format off */
 static const struct message samples[] = {
@@ -59,7 +61,7 @@ static const struct message samples[] = {
     {{0, WIRE_STATE, 0, ID(9)}, .state = {REQUEST_SUSPENDED, 1, "None", 4711}},
     {{0, WIRE_DELTA, 0, ID(9)}, .delta = {99, LIST(ids), LIST(parts), {NULL, 0}, {NULL, 0}}},
     {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, {ids, 1}, {NULL, 0}, LIST(logprob_ids), LIST(logprobs)}},
-    {{0, WIRE_DONE, 0, ID(9)}, .done = {DONE_LENGTH, "as many as asked for", 5, 64, 0.1, 3.4, 0.5}},
+    {{0, WIRE_DONE, 0, ID(9)}, .done = {DONE_LENGTH, "as many as asked for", 5, 64, 3, 0.1, 3.4, 0.5}},
     {{0, WIRE_LISTING, 0, ID(0)}, .listing = {LIST(rows), true}},
     {{0, WIRE_INFO_REPLY, 0, ID(0)}, .info_reply = {"0.1.0", 86400, 3, 2, "tiny-b", LIST(engines)}},
     {{0, WIRE_OK, 0, ID(9)}, .attach = {0}},
