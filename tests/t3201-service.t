@@ -2,6 +2,8 @@
 # One request end to end: k3submit, k3queued, sbatch k3serve.sbatch, four ranks on a private Slurm, and the tokens back.
 . "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
 need pgrep
+need_mpi
+grep -q '^#define HAVE_PMIX 1' "$top_builddir/config.h" || skip_all "built without PMIx"
 start_slurm 4 --gpus 1 # for a k3serve.sbatch that was built with CUDA
 
 vectors=$top_srcdir/tests/data/tiny-a.vectors.safetensors
