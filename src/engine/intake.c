@@ -130,6 +130,17 @@ static void drop(struct intake *in, struct held *h)
     let_go(in, h);
 }
 
+/* Once part of an answer cannot be kept the rest is of no use.  A daemon that comes back learns by the new incarnation
+ * that it has to lease the requests again. */
+static void drop_all(struct intake *in, const char *why)
+{
+    log_warning("%s: dropping %zu answers, which the daemon will ask for again", why, in->held_count);
+    while (in->held_count > 0)
+        drop(in, in->held);
+    randombytes_buf(&in->incarnation, sizeof in->incarnation);
+    in->known = false;
+}
+
 /* --- to the daemon --------------------------------------------------------------------------------------------------
  */
 
@@ -336,8 +347,15 @@ static void refused(struct intake *in, struct message *m)
 {
     bool hello = k3_id_equal(&m->head.id, &in->hello_id);
 
-    if (!hello && m->refused.code == EXIT_CODE_DENIED) { /* a daemon that does not know us: it has been restarted */
+    if (!hello && m->refused.code == EXIT_CODE_DENIED) {
+        /* It does not know us (any more): it has been restarted, or the network was away for longer than it waits. What
+         * was said meanwhile is lost to it, and what would still be said of those leases it would take for later ones.
+         */
         in->known = false;
+        if (in->held_count > 0) {
+            drop_all(in, "the daemon does not know this engine any more");
+            stop_when_empty(in);
+        }
         if (clock_monotonic() - in->said_hello >= hello_soon_s)
             say_hello(in);
         return;
@@ -393,18 +411,6 @@ static void on_daemon(void *arg, short ready)
 /* --- from the leader ------------------------------------------------------------------------------------------------
  */
 
-/* Once part of an answer cannot be kept the rest is of no use.  A daemon that comes back learns by the new incarnation
- * that it has to lease the requests again. */
-static void drop_all(struct intake *in)
-{
-    log_warning("the daemon has been away for too long: dropping %zu answers, which it will ask for again",
-                in->held_count);
-    while (in->held_count > 0)
-        drop(in, in->held);
-    randombytes_buf(&in->incarnation, sizeof in->incarnation);
-    in->known = false;
-}
-
 static void pass_on_answer(struct intake *in, const struct report *r)
 {
     struct held *h = held_by_lease(in, r->lease);
@@ -413,7 +419,7 @@ static void pass_on_answer(struct intake *in, const struct report *r)
         return;
     int rc = say(in, &r->message, NULL);
     if (rc < 0 && errno == EAGAIN) {
-        drop_all(in);
+        drop_all(in, "the daemon has been away for too long");
     } else if (rc < 0) {
         /* Not even the wire takes it: this answer fails, the others go on. */
         struct k3_error why;

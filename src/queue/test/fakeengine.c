@@ -248,8 +248,11 @@ static void hear(const struct message *m)
         printf("refused %u %s\n", m->refused.code, m->refused.msg);
         if (!opt.stays)
             exit(4);
-        if (clock_monotonic() - said_hello > 1)
+        memset(works, 0, sizeof works); /* as k3served does: what was said meanwhile is lost */
+        if (clock_monotonic() - said_hello > 1) {
+            opt.incarnation++;
             say_hello();
+        }
     default:
         break;
     }
