@@ -431,8 +431,9 @@ int message_decode_header(struct message_header *head, const void *header, size_
     if (got.version < WIRE_VERSION_OLDEST || got.version > WIRE_VERSION) {
         *head = got;
         errno = EPROTONOSUPPORT;
-        return k3_errorf(err, "protocol version %u: versions %d to %d are spoken here", got.version,
-                         WIRE_VERSION_OLDEST, WIRE_VERSION);
+        return k3_errorf(
+            err, "the other side speaks protocol version %u, this one %d to %d: the older of the two is to be upgraded",
+            got.version, WIRE_VERSION_OLDEST, WIRE_VERSION);
     }
     if (!layout_for(got.type))
         return k3_errorf(err, "message type %u is not known", got.type);

@@ -1,0 +1,26 @@
+#!/bin/bash
+# A peer of another version: what was recorded of version 1 is understood, later versions are refused in a sentence.
+. "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
+PATH=$top_builddir/src/queue/test:$PATH
+recorded=$top_srcdir/tests/data/wire-v1.txt
+
+start_queued
+oldpeer "$recorded" >"$tmp/answers"
+is "$(grep -c ' -> .* version 1' "$tmp/answers")" "$(wc -l <"$recorded")" "every message of version 1 is answered in version 1"
+# What a daemon says to clients and engines is no question to it; of the questions these are the answers.
+is "$(grep -E '^(SUBMIT|CANCEL|LIST|INFO|ENGINE_HELLO|ENGINE_LOST) ' "$tmp/answers")" "SUBMIT -> ACCEPTED version 1
+SUBMIT -> ACCEPTED version 1
+CANCEL -> OK version 1
+LIST -> LISTING version 1
+INFO -> INFO_REPLY version 1
+ENGINE_HELLO -> ENGINE_WELCOME version 1
+ENGINE_LOST -> OK version 1" "and questions get what they ask for"
+is "$(grep -vE '^(SUBMIT|CANCEL|LIST|INFO|ENGINE_HELLO|ENGINE_LOST) ' "$tmp/answers" | grep -v -- '-> REFUSED version 1: .')" "" \
+    "what is no question is refused, with the reason"
+
+for version in 0 2 255; do
+    is "$(oldpeer "$recorded" $version | sed 's/^[A-Z_]* -> //' | sort -u)" \
+        "REFUSED version 1: the other side speaks protocol version $version, this one 1 to 1: the older of the two is to be upgraded" \
+        "version $version is refused in a sentence, whatever it says"
+done
+done_testing
