@@ -4,18 +4,19 @@
 PATH=$top_builddir/src/queue/test:$PATH
 recorded=$top_srcdir/tests/data/wire-v1.txt
 
-start_queued
+start_queued ""
 oldpeer "$recorded" >"$tmp/answers"
 is "$(grep -c ' -> .* version 1' "$tmp/answers")" "$(wc -l <"$recorded")" "every message of version 1 is answered in version 1"
 # What a daemon says to clients and engines is no question to it; of the questions these are the answers.
-is "$(grep -E '^(SUBMIT|CANCEL|LIST|INFO|ENGINE_HELLO|ENGINE_LOST) ' "$tmp/answers")" "SUBMIT -> ACCEPTED version 1
+is "$(grep -E '^(SUBMIT|CANCEL|LIST|INFO|ACK|ENGINE_HELLO|ENGINE_LOST) ' "$tmp/answers")" "SUBMIT -> ACCEPTED version 1
 SUBMIT -> ACCEPTED version 1
 CANCEL -> OK version 1
 LIST -> LISTING version 1
 INFO -> INFO_REPLY version 1
+ACK -> OK version 1
 ENGINE_HELLO -> ENGINE_WELCOME version 1
 ENGINE_LOST -> OK version 1" "and questions get what they ask for"
-is "$(grep -vE '^(SUBMIT|CANCEL|LIST|INFO|ENGINE_HELLO|ENGINE_LOST) ' "$tmp/answers" | grep -v -- '-> REFUSED version 1: .')" "" \
+is "$(grep -vE '^(SUBMIT|CANCEL|LIST|INFO|ACK|ENGINE_HELLO|ENGINE_LOST) ' "$tmp/answers" | grep -v -- '-> REFUSED version 1: .')" "" \
     "what is no question is refused, with the reason"
 
 for version in 0 2 255; do
