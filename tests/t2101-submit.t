@@ -31,6 +31,7 @@ fails 7 "as unreachable" k3submit x </dev/null
 # --- usage
 fails 2 "an unknown option is wrong usage" k3submit --frobnicate
 fails 2 "no text is" k3submit </dev/null
+fails 2 "an empty --stop is" k3submit --stop "" x
 fails 2 "a value out of range is" k3submit --top-p 1.5 x
 like "$(k3submit --top-p 1.5 x 2>&1)" "^k3submit: --top-p: k3submit.top_p: 1.5 is not a number, 0 to 1" "and is named"
 fails 2 "an effort that does not exist is" k3submit --reasoning-effort extreme x

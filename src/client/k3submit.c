@@ -11,6 +11,7 @@
 #include "client/output.h"
 #include "client/prompt.h"
 #include "common/argv.h"
+#include "text/stop.h"
 
 struct arguments {
     struct option_texts files, stops;
@@ -82,6 +83,16 @@ static int usage_error(const char *sentence)
 }
 
 /* The SUBMIT out of options and text; borrows from arguments and settings, owns prompt, ids and bias (free_submit). */
+static int check_stops(const struct option_texts *stops, struct k3_error *err)
+{
+    for (size_t i = 0; i < stops->n; i++) {
+        size_t len = strlen(stops->v[i]);
+        if (len < 1 || len > STOP_BYTES_MAX)
+            return k3_errorf(err, "--stop: a text of %zu bytes, not 1 to %d", len, STOP_BYTES_MAX);
+    }
+    return 0;
+}
+
 static int build_submit(struct message *m, struct arguments *a, const struct settings *s, char *const *words,
                         size_t word_count, struct k3_error *err)
 {
@@ -103,6 +114,8 @@ static int build_submit(struct message *m, struct arguments *a, const struct set
     ask->ieos = a->ignore_eos;
     m->submit.watch = !a->no_wait;
     m->submit.name = (char *)a->name;
+    if (check_stops(&a->stops, err) < 0)
+        return -1;
     if (a->logit_bias && prompt_bias(a->logit_bias, &ask->bi, &ask->bv, err) < 0)
         return -1;
     if (a->prompt_tokens)
