@@ -30,7 +30,7 @@ struct settings {
         int max_prompt_bytes, max_prompt_tokens;
         int max_tokens;                                               /* 0: as many as fit */
         double keep_answer, heartbeat, engine_timeout, stall_timeout; /* seconds */
-        int max_output;                                /* bytes */
+        int max_output;                                               /* bytes */
     } k3queued;
     struct {
         char *model; /* directory; "": none */
