@@ -35,11 +35,6 @@ static const struct option_program program = {
     .count = sizeof rows / sizeof *rows,
 };
 
-static json_t *text_or_null(const char *s)
-{
-    return s ? json_string(s) : json_null();
-}
-
 static json_t *engine_json(const struct message_engine *e)
 {
     json_t *ranks = json_array();
@@ -48,9 +43,9 @@ static json_t *engine_json(const struct message_engine *e)
         json_array_append_new(ranks, json_pack("{s:i, s:I, s:I}", "rank", (int)i, "loaded", (json_int_t)e->ld.v[i],
                                                "total", (json_int_t)e->lt.v[i]));
     return json_pack("{s:I, s:o, s:s, s:o, s:i, s:o, s:i, s:i, s:f, s:f, s:o}", "job", (json_int_t)e->job, "node",
-                     text_or_null(e->node), "state", engine_state_name(e->state), "model", text_or_null(e->model),
-                     "size", (int)e->ranks, "layout", text_or_null(e->layout), "slots", (int)e->slots, "used",
-                     (int)e->used, "tokens_per_second", e->rate, "since", e->since, "ranks", ranks);
+                     words_json(e->node), "state", engine_state_name(e->state), "model", words_json(e->model), "size",
+                     (int)e->ranks, "layout", words_json(e->layout), "slots", (int)e->slots, "used", (int)e->used,
+                     "tokens_per_second", e->rate, "since", e->since, "ranks", ranks);
 }
 
 static void print_json(const struct message_info_reply *info)
@@ -59,9 +54,9 @@ static void print_json(const struct message_info_reply *info)
 
     for (size_t i = 0; i < info->engines.n; i++)
         json_array_append_new(engines, engine_json(&info->engines.v[i]));
-    json_t *root = json_pack("{s:o, s:f, s:i, s:i, s:o, s:o}", "version", text_or_null(info->ver), "up_seconds",
+    json_t *root = json_pack("{s:o, s:f, s:i, s:i, s:o, s:o}", "version", words_json(info->ver), "up_seconds",
                              info->up_s, "queued", (int)info->queued, "running", (int)info->running, "model",
-                             text_or_null(info->model), "engines", engines);
+                             words_json(info->model), "engines", engines);
     json_dumpf(root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(15));
     putchar('\n');
     json_decref(root);

@@ -47,11 +47,6 @@ static const struct option_program program = {
     .count = sizeof rows / sizeof *rows,
 };
 
-static json_t *text_or_null(const char *s)
-{
-    return s ? json_string(s) : json_null();
-}
-
 static json_t *time_or_null(double t)
 {
     return t > 0 ? json_real(t) : json_null();
@@ -62,10 +57,10 @@ static json_t *row_json(const struct message_listing_row *r)
     char id[K3_ID_DIGITS + 1];
 
     return json_pack("{s:s, s:o, s:o, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "id", k3_id_format(&r->id, id),
-                     "user", text_or_null(r->user), "name", text_or_null(r->name), "state",
-                     request_state_name(r->state), "reason", text_or_null(r->reason), "place", (int)r->place, "job",
-                     (int)r->job, "prompt_tokens", (int)r->ptok, "completion_tokens", (int)r->ctok, "max_tokens",
-                     (int)r->max, "submit_time", time_or_null(r->submit_t), "start_time", time_or_null(r->start_t));
+                     "user", words_json(r->user), "name", words_json(r->name), "state", request_state_name(r->state),
+                     "reason", words_json(r->reason), "place", (int)r->place, "job", (int)r->job, "prompt_tokens",
+                     (int)r->ptok, "completion_tokens", (int)r->ctok, "max_tokens", (int)r->max, "submit_time",
+                     time_or_null(r->submit_t), "start_time", time_or_null(r->start_t));
 }
 
 static bool is_shown(const struct message_listing_row *r, const struct arguments *a)

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "client/words.h"
 #include "common/alloc.h"
 #include "text/buf.h"
 
@@ -343,7 +344,7 @@ static json_t *output_json(const struct output *o, const struct k3_id *id, const
     json_object_set_new(root, "reasoning_content", json_stringn(o->thought.n ? o->thought.s : "", o->thought.n));
     json_object_set_new(root, "tool_calls", calls_json(o));
     json_object_set_new(root, "finish_reason", json_string(why));
-    json_object_set_new(root, "message", done->msg ? json_string(done->msg) : json_null());
+    json_object_set_new(root, "message", words_json(done->msg));
     json_object_set_new(root, "usage",
                         json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)done->ptok,
                                   "completion_tokens", (json_int_t)done->ctok, "total_tokens",

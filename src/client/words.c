@@ -94,3 +94,8 @@ size_t words_cut(const char *s, size_t columns)
         bytes++;
     return bytes;
 }
+
+json_t *words_json(const char *s)
+{
+    return s ? json_string(s) : json_null();
+}

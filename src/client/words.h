@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include <jansson.h>
+
 #include "wire/message.h"
 
 /* squeue's two letters (one for some): PD, R, CG, CD, F, CA, TO, H, S. */
@@ -22,5 +24,8 @@ char *words_safe(const char *s);
 size_t words_width(const char *s);
 /* Bytes of its first `columns` columns. */
 size_t words_cut(const char *s, size_t columns);
+
+/* As a JSON string; null for NULL. */
+json_t *words_json(const char *s);
 
 #endif
