@@ -215,7 +215,8 @@ int kern_router(const struct router_args *a, struct k3_stream *s)
 
 static int expert_matrix(const struct kern_expert_matrix *m, int64_t out, int64_t in)
 {
-    return m->first.dtype == K3_MXFP4 && matrix(&m->first, out, in) && m->data_step >= 0 && m->scale_step >= 0;
+    return (m->first.dtype == K3_MXFP4 || m->first.dtype == K3_BF16) && matrix(&m->first, out, in) &&
+           m->data_step >= 0 && m->scale_step >= 0;
 }
 
 int kern_experts(const struct experts_args *a, struct k3_stream *s)
@@ -224,6 +225,7 @@ int kern_experts(const struct experts_args *a, struct k3_stream *s)
     REQUIRE(f32(a->z, a->z->rows, width) && f32(a->y, a->z->rows, width) && a->experts >= 1);
     REQUIRE(a->topk >= 1 && a->topk <= K3_MAX_TOPK && a->beta > 0 && a->linear_beta > 0);
     REQUIRE(expert_matrix(a->w1, inner, width) && expert_matrix(a->w3, inner, width));
-    REQUIRE(expert_matrix(a->w2, width, inner));
+    REQUIRE(expert_matrix(a->w2, width, inner) && width % K3_MX_BLOCK == 0 && inner % K3_MX_BLOCK == 0);
+    REQUIRE(a->w3->first.dtype == a->w1->first.dtype && a->w2->first.dtype == a->w1->first.dtype);
     return s->backend->experts(a, s);
 }

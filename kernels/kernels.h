@@ -262,14 +262,14 @@ int kern_router(const struct router_args *a, struct k3_stream *s);
 /* The routed experts of one layer: expert e's matrix is `first` with data and scale moved on by e times their steps.
  */
 struct kern_expert_matrix {
-    struct k3_tensor first; /* MXFP4 [out, in] */
+    struct k3_tensor first; /* MXFP4 or BF16 [out, in] */
     int64_t data_step;      /* bytes from an expert to the next */
-    int64_t scale_step;
+    int64_t scale_step;     /* 0 where there are no scales */
 };
 
 /* y[t] = sum_j weight[t,j] * w2_e SiTU(w1_e z[t], w3_e z[t]), e = id[t,j].  A row may name an expert twice.
- * EINVAL for an expert that is not there, on the CPU backends.  On a rank that holds a part of the inner
- * width, y is its part of the sum. */
+ * The three matrices are of one dtype, their widths multiples of K3_MX_BLOCK.  EINVAL for an expert that is not there,
+ * on the CPU backends.  On a rank that holds a part of the inner width, y is its part of the sum. */
 struct experts_args {
     const struct k3_tensor *z; /* [T, L] */
     const int32_t *id;         /* [T, topk] */

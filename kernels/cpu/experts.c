@@ -21,7 +21,8 @@ static struct k3_tensor expert(const struct kern_expert_matrix *m, int64_t e)
 {
     struct k3_tensor w = m->first;
     w.data = (uint8_t *)w.data + e * m->data_step;
-    w.scale = (uint8_t *)w.scale + e * m->scale_step;
+    if (w.scale != NULL)
+        w.scale = (uint8_t *)w.scale + e * m->scale_step;
     return w;
 }
 

@@ -12,8 +12,10 @@ struct mixture {
 
 static struct kern_expert_matrix matrix(const struct k3_tensor *all, int experts)
 {
-    struct kern_expert_matrix m = {*all, all->rows / experts * all->stride / 2,
-                                   all->rows / experts * all->stride / K3_MX_BLOCK};
+    int64_t elements = all->rows / experts * all->stride;
+    struct kern_expert_matrix m = {*all, elements * 2, 0};
+    if (all->dtype == K3_MXFP4)
+        m = (struct kern_expert_matrix){*all, elements / 2, elements / K3_MX_BLOCK};
     m.first.rows /= experts;
     return m;
 }
@@ -68,12 +70,12 @@ static double bound(void *arg, int64_t t, int64_t l, double expected)
     return ref_get(&m->magnitude, t, l) * (1 + 1e-3) + m->topk * U * fabs(expected) + 1e-30;
 }
 
-static void mixture(int64_t rows, int64_t width, int64_t inner, int experts, int topk)
+static void mixture_of(enum k3_dtype dtype, int64_t rows, int64_t width, int64_t inner, int experts, int topk)
 {
     struct mixture m = {.z = tensor_random(rows, width, 3, -1, 1),
-                        .w1 = tensor_weights(K3_MXFP4, experts * inner, width, 0),
-                        .w3 = tensor_weights(K3_MXFP4, experts * inner, width, 0),
-                        .w2 = tensor_weights(K3_MXFP4, experts * width, inner, inner > 0 ? 32 : 0),
+                        .w1 = tensor_weights(dtype, experts * inner, width, 0),
+                        .w3 = tensor_weights(dtype, experts * inner, width, 0),
+                        .w2 = tensor_weights(dtype, experts * width, inner, inner > 0 ? 32 : 0),
                         .id = malloc(sizeof(int32_t) * (size_t)(rows * topk + 1)),
                         .weight = malloc(sizeof(float) * (size_t)(rows * topk + 1)),
                         .topk = topk,
@@ -91,6 +93,12 @@ static void mixture(int64_t rows, int64_t width, int64_t inner, int experts, int
     tensor_free(&m.magnitude);
     free(m.id);
     free(m.weight);
+}
+
+static void mixture(int64_t rows, int64_t width, int64_t inner, int experts, int topk)
+{
+    mixture_of(K3_MXFP4, rows, width, inner, experts, topk);
+    mixture_of(K3_BF16, rows, width, inner, experts, topk);
 }
 
 static void matches_the_reference(void **state)
@@ -115,7 +123,7 @@ static void takes_empty_shards(void **state)
 static void takes_more_pairs_than_scratch(void **state)
 {
     (void)state;
-    mixture(3, 32, 524288, 2, 1);
+    mixture_of(K3_MXFP4, 3, 32, 524288, 2, 1);
 }
 
 static void refuses_numbers_out_of_range(void **state)
@@ -138,13 +146,39 @@ static void refuses_numbers_out_of_range(void **state)
     }
 }
 
+/* Matrices of two dtypes, a dtype that none has, and widths that are not whole blocks. */
+static void refuses_other_matrices(void **state)
+{
+    struct k3_stream *s = kern_stream_create("cpu", 1);
+    struct k3_tensor z = tensor_random(1, 64, 0, -1, 1), y = tensor_f32(1, 64, 0);
+    struct k3_tensor mx = tensor_weights(K3_MXFP4, 64, 64, 0), bf16 = tensor_weights(K3_BF16, 64, 64, 0);
+    struct k3_tensor f32 = tensor_weights(K3_F32, 64, 64, 0), narrow = z, short_y = y;
+    struct kern_expert_matrix m = matrix(&mx, 1), b = matrix(&bf16, 1), f = matrix(&f32, 1), in = b, out = b;
+    int32_t id = 0;
+    float weight = 1;
+    (void)state;
+    assert_int_equal(kern_experts(&(struct experts_args){&z, &id, &weight, 1, 1, &m, &m, &m, &y, 4, 25}, s), 0);
+    assert_int_equal(kern_experts(&(struct experts_args){&z, &id, &weight, 1, 1, &b, &b, &b, &y, 4, 25}, s), 0);
+    assert_int_equal(kern_experts(&(struct experts_args){&z, &id, &weight, 1, 1, &m, &b, &m, &y, 4, 25}, s), -1);
+    assert_int_equal(kern_experts(&(struct experts_args){&z, &id, &weight, 1, 1, &b, &b, &m, &y, 4, 25}, s), -1);
+    assert_int_equal(kern_experts(&(struct experts_args){&z, &id, &weight, 1, 1, &f, &f, &f, &y, 4, 25}, s), -1);
+    in.first.cols = narrow.cols = short_y.cols = out.first.rows = 48;
+    assert_int_equal(
+        kern_experts(&(struct experts_args){&narrow, &id, &weight, 1, 1, &in, &in, &out, &short_y, 4, 25}, s), -1);
+    kern_stream_destroy(s);
+    tensor_free(&z);
+    tensor_free(&y);
+    tensor_free(&mx);
+    tensor_free(&bf16);
+    tensor_free(&f32);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matches_the_reference),
-        cmocka_unit_test(takes_empty_shards),
-        cmocka_unit_test(takes_more_pairs_than_scratch),
-        cmocka_unit_test(refuses_numbers_out_of_range),
+        cmocka_unit_test(matches_the_reference),         cmocka_unit_test(takes_empty_shards),
+        cmocka_unit_test(takes_more_pairs_than_scratch), cmocka_unit_test(refuses_numbers_out_of_range),
+        cmocka_unit_test(refuses_other_matrices),
     };
     check_seed();
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
