@@ -37,6 +37,8 @@ is "$(k3queue -h -o '%.5P|%3t|%1T')" "    1|PD |Q
     2|PD |Q" "columns are aligned and cut"
 is "$(k3queue -h --me -o %i | wc -l)" 2 "--me are mine"
 is "$(k3queue -h -u nobody)" "" "-u another's are not"
+is "$(k3queue -h -u "$(id -u)" -o %i | wc -l)" 2 "-u takes a number, too"
+is "$(k3queue -u no-such-user 2>&1) $?" "k3queue: no-such-user: no such user 2" "a user who does not exist is not one without requests"
 like "$(k3queue --json "$two")" "^\{\"requests\":\[\{\"id\":\"$two\",\"user\":\"$(id -un)\",\"name\":null,\"state\":\"QUEUED\"" \
     "JSON has whole ids and names"
 like "$(k3queue -l)" "SUBMIT_TIME .*START_TIME.* [0-9]{4}-[0-9]{2}-[0-9]{2}T.* N/A " "-l has more columns"

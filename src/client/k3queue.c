@@ -1,5 +1,7 @@
 /* k3queue - show the queue, as squeue does */
+#include <ctype.h>
 #include <errno.h>
+#include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +15,13 @@
 #include "client/list.h"
 #include "client/options.h"
 #include "client/words.h"
+#include "common/alloc.h"
 #include "common/clock.h"
 
 struct arguments {
     bool me, no_header, json, wide;
     const char *user, *format, *types;
+    char *named; /* user where it was given as a number; owned */
     double iterate;
 };
 
@@ -28,7 +32,7 @@ static const char wide[] = "%.8i %12j %8u %9T %.10M %.7k %.7p %.7m %.5P %19V %19
 
 static const struct option_row rows[] = {
     {"me", 0, OPTION_FLAG, TO(me), .sentence = "only my requests"},
-    {"user", 'u', OPTION_TEXT, TO(user), .value = "NAME", .sentence = "only this user's"},
+    {"user", 'u', OPTION_TEXT, TO(user), .value = "USER", .sentence = "only this user's, by name or number"},
     {"format", 'o', OPTION_TEXT, TO(format), .value = "FORMAT",
      .sentence = "columns as %[.][WIDTH]LETTER, see k3queue(1)"},
     {"Format", 'O', OPTION_TEXT, TO(types), .value = "TYPES", .sentence = "columns as TYPE[:[.]WIDTH],..."},
@@ -93,6 +97,22 @@ static void print_table(const struct list *l, const struct arguments *a)
             format_row(format, &l->v[i], digits, now, stdout);
 }
 
+/* A name, or a number as the daemon shows a user without one. */
+static int check_user(struct arguments *a, struct k3_error *err)
+{
+    char *end;
+
+    if (!a->user || getpwnam(a->user))
+        return 0;
+    unsigned long uid = strtoul(a->user, &end, 10);
+    if (!isdigit((unsigned char)*a->user) || *end || uid >= (uid_t)-1)
+        return k3_errorf(err, "%s: no such user", a->user);
+    const struct passwd *pw = getpwuid((uid_t)uid);
+    if (pw)
+        a->user = a->named = k3_strdup(pw->pw_name);
+    return 0;
+}
+
 static int show(struct connection *c, const struct arguments *a, char *const *ids)
 {
     struct list l = {0};
@@ -143,6 +163,10 @@ int main(int argc, char **argv)
             code = options_fail(&program, EXIT_CODE_USAGE, err.text);
             goto out;
         }
+    if (check_user(&a, &err) < 0) {
+        code = options_fail(&program, EXIT_CODE_USAGE, err.text);
+        goto out;
+    }
     if (a.types)
         a.format = of_types = format_of_types(a.types, &err);
     if (a.types ? !a.format : a.format && format_check(a.format, &err) < 0) {
@@ -162,6 +186,7 @@ int main(int argc, char **argv)
     }
 out:
     free(of_types);
+    free(a.named);
     connect_close(c);
     settings_clear(&settings);
     return code;

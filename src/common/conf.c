@@ -1,5 +1,6 @@
 #include "common/conf.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -214,6 +215,74 @@ static int take_setting(struct conf *c, const char *section, const config_settin
     return 0;
 }
 
+/* What follows to the end of the line, of a text in quotes or of a comment, is no number. */
+static void skip_text(FILE *in, const char *end, int *line)
+{
+    int c, before = 0;
+
+    while ((c = getc(in)) != EOF) {
+        *line += c == '\n';
+        if (*end == '"' && c == '\\')
+            *line += getc(in) == '\n';
+        else if (end[1] ? before == end[0] && c == end[1] : c == *end)
+            return;
+        before = c;
+    }
+}
+
+static int check_number(const char *word, const char *path, int line, struct k3_error *err)
+{
+    bool hex = word[0] == '0' && tolower((unsigned char)word[1]) == 'x';
+    char *end;
+
+    errno = 0;
+    unsigned long long n = strtoull(word, &end, hex ? 16 : 10);
+    if (*end || (!errno && n <= INT_MAX))
+        return 0;
+    errno = EINVAL;
+    return k3_errorf(err, "%s:%d: %s is more than any setting can be", path, line, word);
+}
+
+/* libconfig 1.5 reads a whole number that does not fit an int as another one, and says nothing. */
+static int check_numbers(FILE *in, const char *path, struct k3_error *err)
+{
+    char word[64];
+    size_t n = 0;
+    int c, before = 0, line = 1;
+
+    do {
+        c = getc(in);
+        if (c != EOF && (isalnum(c) || c == '_' || c == '.')) {
+            if (n + 1 < sizeof word)
+                word[n++] = (char)c;
+            continue;
+        }
+        word[n] = '\0';
+        if (n > 0 && isdigit((unsigned char)*word) && check_number(word, path, line, err) < 0)
+            return -1;
+        n = 0;
+        line += c == '\n';
+        if (c == '"')
+            skip_text(in, "\"", &line);
+        else if (c == '#' || (c == '/' && before == '/'))
+            skip_text(in, "\n", &line);
+        else if (c == '*' && before == '/')
+            skip_text(in, "*/", &line);
+        before = c;
+    } while (c != EOF);
+    return 0;
+}
+
+static int check_included(const char *path, struct k3_error *err)
+{
+    FILE *in = fopen(path, "re");
+    int rc = in ? check_numbers(in, path, err) : k3_errorf(err, "%s: %s", path, strerror(errno));
+
+    if (in)
+        fclose(in);
+    return rc;
+}
+
 static int take_file(struct conf *c, const config_t *file, const char *path, bool apply, struct k3_error *err)
 {
     const config_setting_t *root = config_root_setting(file);
@@ -232,6 +301,8 @@ static int take_file(struct conf *c, const config_t *file, const char *path, boo
         for (int k = 0; k < config_setting_length(group); k++) {
             const config_setting_t *s = config_setting_get_elem(group, (unsigned int)k);
             const char *included = config_setting_source_file(s); /* NULL when it is the file itself */
+            if (included && !apply && check_included(included, err) < 0)
+                return -1;
             snprintf(where, sizeof where, "%s:%u", included ? included : path,
                      (unsigned int)config_setting_source_line(s));
             if (take_setting(c, section, s, where, apply, err) < 0)
@@ -263,8 +334,9 @@ int conf_read(struct conf *c, const char *path, struct k3_error *err)
         k3_errorf(err, "%s:%d: %s", included ? included : path, config_error_line(&file), config_error_text(&file));
         goto out;
     }
+    rewind(in);
     /* All of it is checked before any of it counts. */
-    if (take_file(c, &file, path, false, err) < 0)
+    if (check_numbers(in, path, err) < 0 || take_file(c, &file, path, false, err) < 0)
         goto out;
     rc = take_file(c, &file, path, true, err);
 out:;

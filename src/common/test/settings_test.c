@@ -60,9 +60,12 @@ static void the_file_replaces_them(void **state)
     (void)state;
     assert_int_equal(load(&s,
                           "common: { socket = \"ipc:///tmp/a.sock\"; };\n"
-                          "k3served: { tp = 4; restart_delay = 2; drain_timeout = 0.5; }\n",
+                          "# 99999999999, k3served: { tp = 99999999999; /*\n"
+                          "/* 99999999999 // * */ k3served: { tp = 4; restart_delay = 2; drain_timeout = 0.5;\n"
+                          "model = \"\\\"99999999999\"; } // 99999999999\n",
                           &err),
                      0);
+    assert_string_equal(s.k3served.model, "\"99999999999");
     assert_string_equal(s.common.socket, "ipc:///tmp/a.sock");
     assert_int_equal(s.k3served.tp, 4);
     assert_true(s.k3served.restart_delay == 2.0);
@@ -83,6 +86,10 @@ static void mistakes_are_named_with_file_and_line(void **state)
         {"k3served: {\n tp = 4.5; };", ":2: ", "k3served.tp: a number with a fraction is not a whole number"},
         {"k3served: {\n tp = -1; };", ":2: ", "k3served.tp: -1 is not"},
         {"k3served: {\n slots = 4294967296L; };", ":2: ", "k3served.slots: 4294967296 is not"},
+        {"k3served: {\n slots = 99999999999; };", ":2: ", "99999999999 is more than any setting can be"},
+        {"k3served: {\n slots = 4294967297; };", ":2: ", "4294967297 is more than any setting can be"},
+        {"# 1 \"\n/* 2\n */ k3served: { model = \"a\\\"\n 1\";\n // 3\n tp = 0x1FFFFFFFF; };",
+         ":6: ", "0x1FFFFFFFF is more than any setting can be"},
         {"k3served: {\n model = true; };", ":2: ", "k3served.model: true or false is not text in quotes"},
         {"common: {\n log_level = \"loud\"; };", ":2: ", "common.log_level: \"loud\" is not one of err warning"},
         {"k3submit: {\n top_p = 1.5; };", ":2: ", "k3submit.top_p: 1.5 is not a number, 0 to 1"},
