@@ -230,6 +230,16 @@ static int read_token(const struct place *at, const char *name, const json_t *ro
     return 0;
 }
 
+/* As token ids, it stands in the text section, at the top, or in both. */
+static int has_quantisation(const json_t *root, const json_t *section)
+{
+    const json_t *v = json_object_get(section, "quantization_config");
+
+    if (!v)
+        v = json_object_get(root, "quantization_config");
+    return v && !json_is_null(v);
+}
+
 /* What no key can tell alone. */
 static int check_together(const struct place *at, struct raw *raw, const json_t *section, struct k3_error *err)
 {
@@ -293,6 +303,7 @@ int k3_config_parse(const char *file, const char *json, size_t len, struct k3_co
         read_token(&at, "pad_token_id", root, section, raw.c.vocab, &raw.c.pad_id, err) < 0 ||
         check_together(&at, &raw, section, err) < 0)
         goto out;
+    raw.c.mxfp4 = has_quantisation(root, section);
     *c = raw.c;
     rc = 0;
 out:

@@ -2,7 +2,9 @@
  *
  * Every key that the text model uses is required; one that is missing or impossible is refused by name, unknown keys
  * are ignored.  Head geometry is not here: the kernels are compiled for it (K3_HEAD_DIM ... in kernels.h) and a file
- * that says otherwise is refused.  Quantisation is decided by the tensors' names, never by quantization_config. */
+ * that says otherwise is refused.  quantization_config
+ * tells only whether the routed experts are MXFP4 (it is there) or BF16 (it is not); all else has the dtype that the
+ * inventory says. */
 #ifndef K3_MODEL_CONFIG_H
 #define K3_MODEL_CONFIG_H
 
@@ -32,6 +34,7 @@ struct k3_config {
 
     int first_dense, moe_freq; /* see k3_config_is_moe() */
     int experts, topk;
+    int mxfp4; /* the routed experts are; else they are BF16 */
     int groups, topk_group;
     int moe_intermediate; /* inner width of an expert */
     int shared_width;     /* inner width of the shared experts together */

@@ -5,7 +5,7 @@
 
 #include "kernels/kernels.h"
 
-enum scope { IN_MODEL, IN_KDA, IN_MLA, IN_DENSE, IN_MOE, IN_EXPERT, IN_LAYER };
+enum scope { IN_MODEL, IN_KDA, IN_MLA, IN_DENSE, IN_MOE, IN_BF16_EXPERT, IN_MXFP4_EXPERT, IN_LAYER };
 
 /* A shape's numbers, by what they mean. */
 enum dim {
@@ -80,12 +80,15 @@ static const struct row rows[T_ROLES] = {
     [T_LATENT_DOWN] = {IN_MOE, MOE "routed_expert_down_proj.weight", "BF16", KIND_LINEAR, {ZED, HIDDEN}},
     [T_LATENT_NORM] = {IN_MOE, MOE "routed_expert_norm.weight", "BF16", KIND_NORM, {ZED}},
     [T_LATENT_UP] = {IN_MOE, MOE "routed_expert_up_proj.weight", "BF16", KIND_OUT, {HIDDEN, ZED}},
-    [T_W1_PACKED] = {IN_EXPERT, "w1.weight_packed", "U8", KIND_PACKED, {INNER, ZED_PACKED}},
-    [T_W1_SCALE] = {IN_EXPERT, "w1.weight_scale", "U8", KIND_SCALE, {INNER, ZED_SCALES}},
-    [T_W2_PACKED] = {IN_EXPERT, "w2.weight_packed", "U8", KIND_PACKED, {ZED, INNER_PACKED}},
-    [T_W2_SCALE] = {IN_EXPERT, "w2.weight_scale", "U8", KIND_SCALE, {ZED, INNER_SCALES}},
-    [T_W3_PACKED] = {IN_EXPERT, "w3.weight_packed", "U8", KIND_PACKED, {INNER, ZED_PACKED}},
-    [T_W3_SCALE] = {IN_EXPERT, "w3.weight_scale", "U8", KIND_SCALE, {INNER, ZED_SCALES}},
+    [T_W1] = {IN_BF16_EXPERT, "w1.weight", "BF16", KIND_LINEAR, {INNER, ZED}},
+    [T_W1_PACKED] = {IN_MXFP4_EXPERT, "w1.weight_packed", "U8", KIND_PACKED, {INNER, ZED_PACKED}},
+    [T_W1_SCALE] = {IN_MXFP4_EXPERT, "w1.weight_scale", "U8", KIND_SCALE, {INNER, ZED_SCALES}},
+    [T_W2] = {IN_BF16_EXPERT, "w2.weight", "BF16", KIND_LINEAR, {ZED, INNER}},
+    [T_W2_PACKED] = {IN_MXFP4_EXPERT, "w2.weight_packed", "U8", KIND_PACKED, {ZED, INNER_PACKED}},
+    [T_W2_SCALE] = {IN_MXFP4_EXPERT, "w2.weight_scale", "U8", KIND_SCALE, {ZED, INNER_SCALES}},
+    [T_W3] = {IN_BF16_EXPERT, "w3.weight", "BF16", KIND_LINEAR, {INNER, ZED}},
+    [T_W3_PACKED] = {IN_MXFP4_EXPERT, "w3.weight_packed", "U8", KIND_PACKED, {INNER, ZED_PACKED}},
+    [T_W3_SCALE] = {IN_MXFP4_EXPERT, "w3.weight_scale", "U8", KIND_SCALE, {INNER, ZED_SCALES}},
     [T_INPUT_NORM] = {IN_LAYER, "input_layernorm.weight", "BF16", KIND_NORM, {HIDDEN}},
     [T_POST_ATTN_NORM] = {IN_LAYER, "post_attention_layernorm.weight", "BF16", KIND_NORM, {HIDDEN}},
     [T_ATTN_RES_NORM] = {IN_LAYER, "self_attention_res_norm.weight", "BF16", KIND_NORM, {HIDDEN}},
@@ -167,8 +170,11 @@ int inventory_has(const struct k3_config *c, enum tensor_role role, int layer)
     case IN_DENSE:
         return !k3_config_is_moe(c, layer);
     case IN_MOE:
-    case IN_EXPERT:
         return k3_config_is_moe(c, layer);
+    case IN_BF16_EXPERT:
+        return k3_config_is_moe(c, layer) && !c->mxfp4;
+    case IN_MXFP4_EXPERT:
+        return k3_config_is_moe(c, layer) && c->mxfp4;
     default:
         return 1;
     }
@@ -176,7 +182,7 @@ int inventory_has(const struct k3_config *c, enum tensor_role role, int layer)
 
 int inventory_is_expert(enum tensor_role role)
 {
-    return rows[role].scope == IN_EXPERT;
+    return rows[role].scope == IN_BF16_EXPERT || rows[role].scope == IN_MXFP4_EXPERT;
 }
 
 int inventory_shape(const struct k3_config *c, enum tensor_role role, int64_t shape[TENSOR_DIMS_MAX])
@@ -212,7 +218,7 @@ void inventory_describe(const struct k3_config *c, enum tensor_role role, int la
         t->bytes *= (uint64_t)t->shape[d];
     if (r->scope == IN_MODEL)
         snprintf(t->name, sizeof t->name, "language_model.%s", r->name);
-    else if (r->scope == IN_EXPERT)
+    else if (inventory_is_expert(role))
         snprintf(t->name, sizeof t->name, "language_model.model.layers.%d." MOE "experts.%d.%s", layer, expert,
                  r->name);
     else
@@ -229,7 +235,7 @@ static void step(struct inventory_iter *it)
 {
     if (it->expert >= 0 && it->role == T_W3_SCALE && it->expert + 1 < it->config->experts) {
         it->expert++;
-        it->role = T_W1_PACKED;
+        it->role = T_W1;
     } else if (it->role == T_EMBED || it->role == T_MLP_RES_PROJ) {
         it->layer++;
         it->role = it->layer < it->config->layers ? T_KDA_Q : T_OUT_RES_NORM;
@@ -247,7 +253,7 @@ int inventory_next(struct inventory_iter *it, struct tensor_desc *t)
     while (it->role < T_ROLES) {
         int layer = it->layer < it->config->layers ? it->layer : -1, role = it->role, expert = it->expert;
         int here = inventory_has(it->config, role, layer);
-        if (!here && inventory_is_expert(role)) {
+        if (!here && role == T_W1 && !inventory_has(it->config, T_W1_PACKED, layer)) {
             it->role = T_W3_SCALE; /* a dense layer: pass over all experts at once */
             it->expert = it->config->experts - 1;
         }

@@ -47,10 +47,13 @@ enum tensor_role {
     T_LATENT_DOWN, /* routed_expert_down_proj: hidden to latent */
     T_LATENT_NORM,
     T_LATENT_UP, /* routed_expert_up_proj: latent to hidden */
+    T_W1,        /* BF16; or, of MXFP4, codes and scales */
     T_W1_PACKED,
     T_W1_SCALE,
+    T_W2,
     T_W2_PACKED,
     T_W2_SCALE,
+    T_W3,
     T_W3_PACKED,
     T_W3_SCALE,
     /* every layer */

@@ -13,8 +13,10 @@
 enum { LISTED_MAX = 200 };
 static const char PART[] = "weights";
 
-/* The six tensors of an expert lie together, expert after expert, so that one of them is one stretch of memory. */
+/* The tensors of an expert lie together, expert after expert, so that one of them is one stretch of memory. */
 enum { W1, W2, W3, MATRICES };
+/* The roles of a matrix: T_W1 and, behind it, those of its MXFP4 form. */
+enum { WHOLE, PACKED, SCALE, FORMS };
 
 struct layer_weights {
     struct k3_tensor tensor[T_ROLES]; /* data is NULL where the layer has none */
@@ -59,27 +61,36 @@ static void place_tensor(struct arena *a, struct k3_tensor *t, const struct shar
                             .stride = length(p->col)};
 }
 
+/* The first expert's matrix, described as the whole form is.  Returns the bytes that it takes. */
+static uint64_t place_matrix(struct arena *a, struct k3_tensor *t, const struct k3_config *c, const struct shard *sh,
+                             enum tensor_role whole)
+{
+    enum tensor_role packed = whole + PACKED, scale = whole + SCALE;
+    struct shard_part p = shard_of(c, sh, whole), codes = shard_of(c, sh, packed), scales = shard_of(c, sh, scale);
+
+    if (!c->mxfp4) {
+        place_tensor(a, t, &p, whole);
+        return aligned(part_bytes(&p, whole));
+    }
+    place_tensor(a, t, &codes, packed);
+    t->scale = arena_take(a, part_bytes(&scales, scale));
+    t->dtype = K3_MXFP4;
+    t->cols = t->stride = length(p.col);
+    return aligned(part_bytes(&codes, packed)) + aligned(part_bytes(&scales, scale));
+}
+
 static void place_experts(struct arena *a, struct kern_expert_matrix *m, const struct k3_config *c,
                           const struct shard *sh)
 {
-    int64_t step = 0;
+    uint64_t step = 0;
 
-    for (int i = 0; i < MATRICES; i++) {
-        enum tensor_role packed = T_W1_PACKED + 2 * i, scale = T_W1_SCALE + 2 * i;
-        struct shard_part p = shard_of(c, sh, packed), s = shard_of(c, sh, scale);
-        uint64_t packed_bytes = part_bytes(&p, packed), scale_bytes = part_bytes(&s, scale);
-        m[i].first = (struct k3_tensor){.data = arena_take(a, packed_bytes),
-                                        .scale = arena_take(a, scale_bytes),
-                                        .dtype = K3_MXFP4,
-                                        .layout = K3_ROW_MAJOR,
-                                        .rows = length(p.row),
-                                        .cols = 2 * length(p.col),
-                                        .stride = 2 * length(p.col)};
-        step += (int64_t)(aligned(packed_bytes) + aligned(scale_bytes));
-    }
     for (int i = 0; i < MATRICES; i++)
-        m[i].data_step = m[i].scale_step = step;
-    arena_take(a, (uint64_t)step * (uint64_t)(c->experts - 1));
+        step += place_matrix(a, &m[i].first, c, sh, T_W1 + FORMS * i);
+    for (int i = 0; i < MATRICES; i++) {
+        m[i].data_step = (int64_t)step;
+        m[i].scale_step = c->mxfp4 ? (int64_t)step : 0;
+    }
+    arena_take(a, step * (uint64_t)(c->experts - 1));
 }
 
 /* Lay out everything in the order of the checkpoint: called once to count and once to place. */
@@ -91,7 +102,7 @@ static void lay_out(struct weights *w, const struct k3_config *c, const struct s
         for (enum tensor_role role = 0; role < T_ROLES; role++) {
             if (!inventory_has(c, role, l))
                 continue;
-            if (role == T_W1_PACKED) {
+            if (role == T_W1 || role == T_W1_PACKED) {
                 place_experts(w->arena, at->expert, c, sh);
             } else if (!inventory_is_expert(role)) {
                 struct shard_part p = shard_of(c, sh, role);
@@ -139,7 +150,7 @@ const struct k3_tensor *weights_get(const struct weights *w, enum tensor_role ro
 
 const struct kern_expert_matrix *weights_experts(const struct weights *w, enum tensor_role role, int layer)
 {
-    const struct kern_expert_matrix *m = &w->at[layer + 1].expert[(role - T_W1_PACKED) / 2];
+    const struct kern_expert_matrix *m = &w->at[layer + 1].expert[(role - T_W1) / FORMS];
 
     return m->first.data ? m : NULL;
 }
@@ -253,10 +264,10 @@ static uint8_t *destination(struct weights *w, const struct found *f)
 
     if (!inventory_is_expert(f->role))
         return at->tensor[f->role].data;
-    struct kern_expert_matrix *m = &at->expert[(f->role - T_W1_PACKED) / 2];
-    if ((f->role - T_W1_PACKED) % 2 == 0)
-        return (uint8_t *)m->first.data + f->expert * m->data_step;
-    return (uint8_t *)m->first.scale + f->expert * m->scale_step;
+    struct kern_expert_matrix *m = &at->expert[(f->role - T_W1) / FORMS];
+    if ((f->role - T_W1) % FORMS == SCALE)
+        return (uint8_t *)m->first.scale + f->expert * m->scale_step;
+    return (uint8_t *)m->first.data + f->expert * m->data_step;
 }
 
 /* The stretch of a tensor's data from its part's first to its last byte. */

@@ -70,9 +70,32 @@ static void unknown_keys_are_ignored(void **state)
     (void)state;
 
     json_object_set_new(root, "head_dim", json_integer(192));
-    json_object_set_new(root, "quantization_config", json_string("none of our business"));
     assert_int_equal(parse(root, &c, NULL), 0);
     json_decref(root);
+}
+
+static void quantised_experts_are_told_from_others(void **state)
+{
+    json_t *flat = json_loads(small_config, 0, NULL), *nested = json_pack("{s:O}", "text_config", flat);
+    struct k3_config c;
+    (void)state;
+
+    assert_int_equal(parse(flat, &c, NULL), 0);
+    assert_false(c.mxfp4);
+    json_object_set_new(flat, "quantization_config", json_null());
+    assert_int_equal(parse(nested, &c, NULL), 0);
+    assert_false(c.mxfp4);
+    json_object_set_new(flat, "quantization_config", json_object());
+    assert_int_equal(parse(flat, &c, NULL), 0);
+    assert_true(c.mxfp4);
+    assert_int_equal(parse(nested, &c, NULL), 0);
+    assert_true(c.mxfp4);
+    json_object_del(flat, "quantization_config");
+    json_object_set_new(nested, "quantization_config", json_object());
+    assert_int_equal(parse(nested, &c, NULL), 0);
+    assert_true(c.mxfp4);
+    json_decref(nested);
+    json_decref(flat);
 }
 
 /* Take away one key after the other, of the text section and of linear_attn_config. */
@@ -217,6 +240,7 @@ int main(void)
         cmocka_unit_test(reads_the_real_one),
         cmocka_unit_test(the_text_section_may_be_the_file),
         cmocka_unit_test(unknown_keys_are_ignored),
+        cmocka_unit_test(quantised_experts_are_told_from_others),
         cmocka_unit_test(each_missing_key_is_named),
         cmocka_unit_test(each_impossible_value_is_named),
         cmocka_unit_test(too_many_snapshots_are_refused),

@@ -78,6 +78,24 @@ static void tensors_come_in_the_order_of_a_checkpoint(void **state)
     assert_int_equal(dense, 1);
 }
 
+static void experts_that_are_not_quantised_have_one_tensor_a_matrix(void **state)
+{
+    struct k3_config c;
+    struct inventory_iter it;
+    struct tensor_desc t;
+    int n = 0;
+    (void)state;
+
+    tree_config("tiny-a.json", &c);
+    c.mxfp4 = 0;
+    for (inventory_begin(&it, &c); inventory_next(&it, &t);)
+        if (inventory_is_expert(t.role)) {
+            assert_string_equal(t.dtype, "BF16");
+            n++;
+        }
+    assert_int_equal(n, 3 * c.experts * (c.layers - c.first_dense));
+}
+
 static void one_tensor_is_described_alone(void **state)
 {
     struct k3_config c;
@@ -112,6 +130,11 @@ static void layers_have_what_their_kind_has(void **state)
     assert_false(inventory_has(&c, T_ROUTER, 0));
     assert_false(inventory_has(&c, T_W1_PACKED, 0));
     assert_true(inventory_has(&c, T_W1_PACKED, 1));
+    assert_false(inventory_has(&c, T_W1, 1));
+    c.mxfp4 = 0;
+    assert_false(inventory_has(&c, T_W1_PACKED, 1));
+    assert_true(inventory_has(&c, T_W1, 1));
+    assert_false(inventory_has(&c, T_W1, 0));
     assert_true(inventory_has(&c, T_INPUT_NORM, 1));
     assert_false(inventory_has(&c, T_INPUT_NORM, -1));
     assert_true(inventory_has(&c, T_LM_HEAD, -1));
@@ -123,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_real_model_adds_up),
         cmocka_unit_test(tensors_come_in_the_order_of_a_checkpoint),
+        cmocka_unit_test(experts_that_are_not_quantised_have_one_tensor_a_matrix),
         cmocka_unit_test(one_tensor_is_described_alone),
         cmocka_unit_test(layers_have_what_their_kind_has),
     };

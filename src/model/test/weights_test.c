@@ -16,12 +16,13 @@
 #include "model/test/tree.h"
 #include "model/weights.h"
 
-static void read_small(struct k3_config *c)
+static void read_small(struct k3_config *c, int mxfp4)
 {
     struct k3_error err = {""};
 
     if (k3_config_parse("small", small_config, strlen(small_config), c, &err) < 0)
         fail_msg("%s", err.text);
+    c->mxfp4 = mxfp4;
 }
 
 static void write_small(const char *dir, const struct k3_config *c)
@@ -40,9 +41,9 @@ static const uint8_t *share(const struct weights *w, const struct tensor_desc *t
     if (!inventory_is_expert(t->role))
         return weights_get(w, t->role, t->layer)->data;
     const struct kern_expert_matrix *m = weights_experts(w, t->role, t->layer);
-    if (t->kind == KIND_PACKED)
-        return (const uint8_t *)m->first.data + t->expert * m->data_step;
-    return (const uint8_t *)m->first.scale + t->expert * m->scale_step;
+    if (t->kind == KIND_SCALE)
+        return (const uint8_t *)m->first.scale + t->expert * m->scale_step;
+    return (const uint8_t *)m->first.data + t->expert * m->data_step;
 }
 
 /* Row by row against the definition. */
@@ -74,16 +75,15 @@ static void see(uint64_t done, uint64_t total, void *arg)
     *s = (struct seen){s->calls + 1, done, total};
 }
 
-static void every_rank_gets_its_share(void **state)
+static void check_shares(const char *dir, int mxfp4)
 {
     static const int degrees[] = {1, 2, 3, 5}; /* 3 heads on 5 ranks: two have none */
-    const char *dir = *state;
     struct k3_config c;
     struct k3_error err = {""};
     struct inventory_iter it;
     struct tensor_desc t;
 
-    read_small(&c);
+    read_small(&c, mxfp4);
     write_small(dir, &c);
     for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++)
         for (int rank = 0; rank < degrees[d]; rank++) {
@@ -101,13 +101,45 @@ static void every_rank_gets_its_share(void **state)
         }
 }
 
+static void every_rank_gets_its_share(void **state)
+{
+    check_shares(*state, 1);
+}
+
+static void experts_may_be_bf16(void **state)
+{
+    struct k3_config c;
+    struct k3_error err = {""};
+
+    check_shares(*state, 0);
+    read_small(&c, 0);
+    struct weights *w = weights_load(*state, &c, &(struct shard){3, 0}, NULL, NULL, &err);
+    assert_non_null(w);
+    const struct kern_expert_matrix *w2 = weights_experts(w, T_W2, 1);
+    assert_int_equal(w2->first.dtype, K3_BF16);
+    assert_int_equal(w2->first.rows, 64);
+    assert_int_equal(w2->first.cols, 32);
+    assert_int_equal(w2->first.stride, 32);
+    assert_null(w2->first.scale);
+    weights_destroy(w);
+
+    /* Of these files as MXFP4, and the other way round, the first tensor that is missing is named. */
+    c.mxfp4 = 1;
+    assert_null(weights_load(*state, &c, &(struct shard){1, 0}, NULL, NULL, &err));
+    assert_non_null(strstr(err.text, "experts.0.w1.weight_packed is missing"));
+    write_small(*state, &c);
+    c.mxfp4 = 0;
+    assert_null(weights_load(*state, &c, &(struct shard){1, 0}, NULL, NULL, &err));
+    assert_non_null(strstr(err.text, "experts.0.w1.weight is missing"));
+}
+
 static void tensors_are_described(void **state)
 {
     const char *dir = *state;
     struct k3_config c;
     struct k3_error err = {""};
 
-    read_small(&c);
+    read_small(&c, 1);
     write_small(dir, &c);
     struct weights *w = weights_load(dir, &c, &(struct shard){3, 0}, NULL, NULL, &err);
     assert_non_null(w);
@@ -124,17 +156,17 @@ static void tensors_are_described(void **state)
     const struct k3_tensor *a_log = weights_get(w, T_KDA_A_LOG, 0);
     assert_int_equal(a_log->rows, 1);
     assert_int_equal(a_log->cols, 1);
-    const struct kern_expert_matrix *w2 = weights_experts(w, T_W2_PACKED, 1);
+    const struct kern_expert_matrix *w2 = weights_experts(w, T_W2, 1);
     assert_int_equal(w2->first.dtype, K3_MXFP4);
     assert_int_equal(w2->first.rows, 64);
     assert_int_equal(w2->first.cols, 32);
-    assert_ptr_not_equal(w2, weights_experts(w, T_W1_PACKED, 1));
+    assert_ptr_not_equal(w2, weights_experts(w, T_W1, 1));
 
     assert_null(weights_get(w, T_MLA_O, 0));
     assert_null(weights_get(w, T_W1_PACKED, 1));
     assert_null(weights_get(w, T_EMBED, 0));
     assert_non_null(weights_get(w, T_EMBED, -1));
-    assert_null(weights_experts(w, T_W1_PACKED, 0));
+    assert_null(weights_experts(w, T_W1, 0));
     weights_destroy(w);
 }
 
@@ -219,7 +251,7 @@ static void another_checkpoint_is_refused_by_name(void **state)
     const char *dir = *state;
     struct k3_config c;
 
-    read_small(&c);
+    read_small(&c, 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct k3_error err = {""};
         write_changed(dir, &c, &cases[i].change);
@@ -241,7 +273,7 @@ static void a_gap_is_named_by_what_is_missing(void **state)
     struct k3_error err = {""};
     char *path = k3_asprintf("%s/model.safetensors", dir), *text = k3_zalloc(1 << 16);
 
-    read_small(&c);
+    read_small(&c, 1);
     write_changed(dir, &c, &(struct change){0});
     FILE *f = fopen(path, "r+");
     assert_non_null(f);
@@ -278,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(every_rank_gets_its_share),
+        test(experts_may_be_bf16),
         test(tensors_are_described),
         cmocka_unit_test(the_real_model_takes_what_the_budget_says),
         test(another_checkpoint_is_refused_by_name),
