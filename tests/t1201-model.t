@@ -57,6 +57,15 @@ done < <("$top_builddir/src/model/test/steps" "$model" cpu "$long" || echo "not 
 fails 1 "rounding to BF16 would be noticed" \
     "$compare" relative $most "$vectors" short.logits_bf16_run "$vectors" short.logits
 
+# A config without quantization_config: the experts are BF16, and backends and ranks agree on what they say.
+sed 's/"quantization_config"/"nothing"/' "$top_srcdir/etc/models/tiny-a.json" >"$tmp/bf16.json"
+k3mkmodel "$tmp/bf16.json" "$tmp/bf16" >/dev/null || exit 1
+dump_bf16() { "${@:2}" --model "$tmp/bf16" --prompt-tokens "$short" --dump-logits "$tmp/$1"; }
+ok "BF16 experts: ref" dump_bf16 bf16.ref k3run --backend ref
+ok "BF16 experts: cpu" dump_bf16 bf16.cpu k3run
+close_to "BF16 experts: both alike" relative $most "$tmp/bf16.cpu" logits "$tmp/bf16.ref" logits
+fails 1 "and unlike those of MXFP4" "$compare" relative $most "$tmp/bf16.ref" logits "$vectors" short.logits
+
 if command -v mpirun >/dev/null && grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h"; then
     for ranks in 1 2 3 4; do
         agrees "tp $ranks" mpi $ranks k3run
@@ -64,7 +73,9 @@ if command -v mpirun >/dev/null && grep -q '^#define HAVE_MPI 1' "$top_builddir/
     agrees "tp 4, prefill in steps of 7" mpi 4 k3run --prefill-chunk 7
     # 4 heads and 4 blocks of inner width: two ranks get none.
     agrees "tp 6, more ranks than heads" mpi 6 k3run
+    ok "BF16 experts: tp 3" dump_bf16 bf16.tp3 mpi 3 k3run
+    close_to "BF16 experts: tp 3 as one rank" relative $most "$tmp/bf16.tp3" logits "$tmp/bf16.ref" logits
 else
-    skip 6 "no MPI"
+    skip 8 "no MPI"
 fi
 done_testing
