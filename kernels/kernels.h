@@ -28,6 +28,8 @@ enum {
     K3_CACHE_DIM = K3_LATENT_DIM + K3_ROPE_DIM, /* values cached a token and MLA layer */
     K3_TAPS = 4,                                /* short convolution, the last tap on the current token */
     K3_MX_BLOCK = 32,                           /* MXFP4 columns that share a scale */
+    K3_PREFILL_BLOCK = 64,                      /* tokens: the steps of a prompt begin at multiples of it */
+    K3_EXPAND_BLOCK = 128,                      /* tokens, a multiple of the above: see struct kern_batch */
     K3_MAX_SNAPSHOTS = 16,                      /* AttnRes snapshots, 8 in K3 */
     K3_MAX_TOPK = 32                            /* experts of a token, 16 in K3 */
 };
@@ -59,7 +61,14 @@ struct k3_tensor {
 
 /* Which sequences the rows of a step belong to.  Sequence i owns rows [begin[i], begin[i + 1]); its first row is the
  * token at position pos[i] of the sequence, and what precedes it lies in the state of slot[i] and in the pages of row i
- * of `pages`. A sequence whose pos is 0 starts from zero state, whatever its slot held before. */
+ * of `pages`. A sequence whose pos is 0 starts from zero state, whatever its slot held before.
+ *
+ * KDA has a recurrent and a chunked form, MLA an absorbed and an expanded one, and two forms differ in their last bits.
+ * So that a sequence's bits are its own affair, the form of a row follows from its position and the prompt's length,
+ * never from the rows that happen to be in the step.  prefill[i] is 0 for recurrent and absorbed; else the number of
+ * tokens of the prompt.  All rows are then the prompt's, pos[i] is a multiple of K3_PREFILL_BLOCK, and so is the end
+ * of the rows unless it is the prompt's.  KDA is chunked for all of them; MLA is expanded for those in blocks of
+ * K3_EXPAND_BLOCK positions that lie in the prompt from end to end, and absorbed for the prompt's last few. */
 struct kern_batch {
     int32_t rows, seqs;
     const int32_t *begin; /* [seqs + 1] */
@@ -67,7 +76,16 @@ struct kern_batch {
     const int64_t *pos;   /* [seqs] */
     const int32_t *pages; /* [seqs, page_stride]: page ids in the order of positions */
     int32_t page_stride;
+    const int32_t *prefill; /* [seqs]; NULL: 0 for all */
 };
+
+/* How many of sequence i's rows take the expanded form of MLA: the first, if any. */
+static inline int32_t kern_expanded_rows(const struct kern_batch *b, int32_t i)
+{
+    int64_t rows = b->begin[i + 1] - b->begin[i], prompt = b->prefill != NULL ? b->prefill[i] : 0;
+    int64_t expanded = prompt / K3_EXPAND_BLOCK * K3_EXPAND_BLOCK - b->pos[i];
+    return (int32_t)(expanded < 0 ? 0 : expanded < rows ? expanded : rows);
+}
 
 /* --- streams -------------------------------------------------------------------------------------------------- */
 
@@ -180,10 +198,11 @@ struct kda_gate_args {
 int kern_kda_gate(const struct kda_gate_args *a, struct k3_stream *s);
 
 /* Gated delta rule with a decay a channel.  q and k are L2-normalised here (eps 1e-6 under the root) and q is scaled by
- * 128^-1/2; state is moved on. */
+ * 128^-1/2; state is moved on.  Recurrent (SPEC 5.1), or where the batch says prefill in chunks of tokens counted from
+ * the step's first row (5.3). */
 struct kda_args {
     const struct k3_tensor *q, *k, *v; /* [T, heads * 128] after convolution */
-    const struct k3_tensor *g;         /* F32 [T, heads * 128], log decay, <= 0 */
+    const struct k3_tensor *g;         /* F32 [T, heads * 128], log decay, in [-5, 0] */
     const struct k3_tensor *beta;      /* F32 [T, heads] */
     const struct k3_tensor *o;         /* [T, heads * 128] */
     void *state;                       /* F32 [slots, heads, 128 (v), 128 (k)] */
@@ -222,8 +241,9 @@ struct mla_append_args {
 };
 int kern_mla_append(const struct mla_append_args *a, struct k3_stream *s);
 
-/* Causal attention of the step's rows over everything cached, the rows themselves included (append first), with keys
- * and values absorbed into the latent: o[t,h] = UV_h sum_s softmax_s(scale * ((UK_h^T qn) . c_s + qp . kp_s)) c_s. */
+/* Causal attention of the step's rows over everything cached, the rows themselves included (append first).  Keys and
+ * values are absorbed into the latent, o[t,h] = UV_h sum_s softmax_s(scale * ((UK_h^T qn) . c_s + qp . kp_s)) c_s, or
+ * expanded from it, o[t,h] = sum_s softmax_s(scale * (qn . (UK_h c_s) + qp . kp_s)) (UV_h c_s). */
 struct mla_attend_args {
     const struct k3_tensor *q;    /* [T, heads * 192]: a head's 128 nope then its 64 pe */
     const struct k3_tensor *kv_b; /* BF16 [heads * 256, 512]: a head's 128 rows of UK then its 128 of UV */

@@ -230,7 +230,7 @@ static void bench_attend(struct k3_stream *s, int32_t rows, int32_t heads, int64
     int32_t begin[2] = {0, rows}, slot = 0, *pages = malloc(sizeof *pages * (size_t)(positions / 64 + 1));
     int64_t pos = positions - rows;
     struct kern_latents cache = {activations + HALF / 2, K3_F32, 64};
-    struct kern_batch b = {rows, 1, begin, &slot, &pos, pages, (int32_t)(positions / 64 + 1)};
+    struct kern_batch b = {rows, 1, begin, &slot, &pos, pages, (int32_t)(positions / 64 + 1), NULL};
     double best = 1e9, pairs = (double)rows * ((double)pos + (rows + 1) / 2.);
     char what[80];
     for (int32_t i = 0; i < b.page_stride; i++)

@@ -124,6 +124,7 @@ struct kern_batch batch_part(const struct kern_batch *b, int64_t u0, int64_t u1,
     part.slot = b->slot + u0;
     part.pos = b->pos + u0;
     part.pages = b->pages != NULL ? b->pages + u0 * b->page_stride : NULL;
+    part.prefill = b->prefill != NULL ? b->prefill + u0 : NULL;
     return part;
 }
 

@@ -48,7 +48,7 @@ static void matches_the_reference(void **state)
 {
     struct rows a = {tensor_random(begin[SEQS], K3_CACHE_DIM, 7, -3, 3),
                      tensor_weights(K3_BF16, 1, 512, 0),
-                     {begin[SEQS], SEQS, begin, slot, pos, pages, STRIDE}};
+                     {begin[SEQS], SEQS, begin, slot, pos, pages, STRIDE, NULL}};
     (void)state;
     check_operation(
         &(struct check){.arg = &a, .units = SEQS, .begin = begin, .cols = K3_CACHE_DIM, .run = run, .bound = bound});

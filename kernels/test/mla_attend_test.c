@@ -79,7 +79,7 @@ static struct attention attention(int heads, int32_t *pages)
                           .kv_b = tensor_weights(K3_BF16, heads * 256, 512, 16),
                           .cache = malloc(sizeof(float) * PAGES * PAGE * K3_CACHE_DIM),
                           .heads = heads,
-                          .batch = {begin[SEQS], SEQS, begin, slot, pos, pages, PAGES_A_SEQ}};
+                          .batch = {begin[SEQS], SEQS, begin, slot, pos, pages, PAGES_A_SEQ, NULL}};
     for (int i = 0; i < PAGES; i++)
         pages[i] = i;
     for (int i = PAGES - 1; i > 0; i--) {
@@ -153,7 +153,7 @@ static void cuts_and_pages_leave_no_trace(void **state)
             n = way == 0 ? ROWS : 1 + random_below(40);
             n = t + n < ROWS ? n : ROWS - t;
             int32_t rows[2] = {0, (int32_t)n};
-            struct kern_batch b = {(int32_t)n, 1, rows, slot, &t, way == 0 ? straight : mixed, 9};
+            struct kern_batch b = {(int32_t)n, 1, rows, slot, &t, way == 0 ? straight : mixed, 9, NULL};
             struct k3_tensor kv_part = tensor_rows(&kv, t, t + n), q_part = tensor_rows(&q, t, t + n);
             struct k3_tensor y_part = tensor_rows(&y[way], t, t + n);
             assert_int_equal(kern_mla_append(&(struct mla_append_args){&kv_part, &w, &cache, &b, 1e-6f}, s), 0);

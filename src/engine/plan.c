@@ -27,6 +27,7 @@ struct plan {
     int32_t *token;            /* [rows] */
     int32_t *begin;            /* [slots + 1] */
     int32_t *slot;             /* [slots] */
+    int32_t *prefill;          /* [slots] */
     int32_t *output;           /* [slots] */
     struct growth *growth;     /* [most_grown] */
     struct forward_copy *copy; /* [2 * slots] */
@@ -51,14 +52,15 @@ struct plan *plan_create(const struct plan_limits *l)
     p->limit = *l;
     p->most_grown = most_grown(l);
     p->bytes = sizeof *p->head + slots * sizeof *p->pos + rows * sizeof *p->token + (slots + 1) * sizeof *p->begin +
-               slots * sizeof *p->slot + slots * sizeof *p->output + (size_t)p->most_grown * sizeof *p->growth +
-               2 * slots * (sizeof *p->copy + sizeof *p->copy_pages);
+               slots * sizeof *p->slot + slots * sizeof *p->prefill + slots * sizeof *p->output +
+               (size_t)p->most_grown * sizeof *p->growth + 2 * slots * (sizeof *p->copy + sizeof *p->copy_pages);
     p->head = k3_zalloc(p->bytes);
     p->pos = (int64_t *)(p->head + 1);
     p->token = (int32_t *)(p->pos + slots);
     p->begin = p->token + rows;
     p->slot = p->begin + slots + 1;
-    p->output = p->slot + slots;
+    p->prefill = p->slot + slots;
+    p->output = p->prefill + slots;
     p->growth = (struct growth *)(p->output + slots);
     p->copy = (struct forward_copy *)(p->growth + p->most_grown);
     p->copy_pages = (int32_t *)(p->copy + 2 * slots);
@@ -99,7 +101,8 @@ int32_t plan_room(const struct plan *p)
     return p->limit.rows - p->head->rows;
 }
 
-void plan_add(struct plan *p, int32_t slot, int64_t pos, const int32_t *token, int32_t n, int want_logits)
+void plan_add(struct plan *p, int32_t slot, int64_t pos, const int32_t *token, int32_t n, int32_t prefill,
+              int want_logits)
 {
     struct head *h = p->head;
 
@@ -108,6 +111,7 @@ void plan_add(struct plan *p, int32_t slot, int64_t pos, const int32_t *token, i
     h->rows += n;
     p->slot[h->seqs] = slot;
     p->pos[h->seqs] = pos;
+    p->prefill[h->seqs] = prefill;
     p->begin[++h->seqs] = h->rows;
     if (want_logits)
         p->output[h->outputs++] = h->rows - 1;
@@ -211,7 +215,8 @@ int plan_apply(struct plan *p, struct forward_step *step, struct k3_error *err)
                   .slot = p->slot,
                   .pos = p->pos,
                   .pages = p->pages,
-                  .page_stride = p->limit.slot_pages},
+                  .page_stride = p->limit.slot_pages,
+                  .prefill = p->prefill},
         .token = p->token,
         .output = p->output,
         .outputs = h->outputs,

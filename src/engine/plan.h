@@ -41,9 +41,10 @@ void *plan_message(struct plan *p, size_t *bytes);
 void plan_begin(struct plan *p, enum plan_kind kind);
 /* Token rows that still fit. */
 int32_t plan_room(const struct plan *p);
-/* Run n tokens of the sequence in this slot, the first of them at position pos; want_logits: of the last one.  n is at
- * most plan_room(), and a slot comes once in a plan. */
-void plan_add(struct plan *p, int32_t slot, int64_t pos, const int32_t *token, int32_t n, int want_logits);
+/* Run n tokens of the sequence in this slot, the first of them at position pos; prefill: see struct kern_batch;
+ * want_logits: of the last one.  n is at most plan_room(), and a slot comes once in a plan. */
+void plan_add(struct plan *p, int32_t slot, int64_t pos, const int32_t *token, int32_t n, int32_t prefill,
+              int want_logits);
 /* Page number `index` of the slot's sequence lies in `page` from now on. */
 void plan_add_page(struct plan *p, int32_t slot, int32_t index, int32_t page);
 

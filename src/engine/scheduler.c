@@ -210,7 +210,7 @@ static void schedule(struct scheduler *s, struct lane *lane, struct plan *p, int
     const int32_t *page = cache_pages(s->cache, lane->slot, &has);
     for (int32_t i = had; i < has; i++)
         plan_add_page(p, lane->slot, i, page[i]);
-    plan_add(p, lane->slot, pos, token, lane->rows, lane->rows == pending);
+    plan_add(p, lane->slot, pos, token, lane->rows, 0, lane->rows == pending);
     if (lane->rows == pending)
         s->output[(*outputs)++] = lane->q;
 }

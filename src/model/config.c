@@ -96,7 +96,7 @@ static const struct key linear_attn_keys[] = {
     INT_FIXED("head_dim", K3_HEAD_DIM),
     INT_FIXED("short_conv_kernel_size", K3_TAPS),
     BOOL_TRUE("use_full_rank_gate"),
-    REAL("gate_lower_bound", -100, -1e-3, c.gate_lower_bound),
+    REAL("gate_lower_bound", -5, -1e-3, c.gate_lower_bound), /* below, the chunks of KDA could overflow (SPEC 5.3) */
 };
 
 /* Where a sentence's key is: the file and what precedes the key's name ("text_config."). */

@@ -456,6 +456,15 @@ static int check_sequence(const struct forward *f, const struct kern_batch *b, i
     return 0;
 }
 
+/* Whether sequence i may run as a part of its prompt (struct kern_batch). */
+static int prefill_is_sound(const struct kern_batch *b, int i)
+{
+    int64_t prompt = b->prefill ? b->prefill[i] : 0, end = b->pos[i] + b->begin[i + 1] - b->begin[i];
+
+    return prompt == 0 ||
+           (b->pos[i] % K3_PREFILL_BLOCK == 0 && end <= prompt && (end % K3_PREFILL_BLOCK == 0 || end == prompt));
+}
+
 /* A plan that came from another rank must not reach past this rank's memory. */
 static int check_step(const struct forward *f, const struct forward_step *step, struct k3_error *err)
 {
@@ -467,9 +476,13 @@ static int check_step(const struct forward *f, const struct forward_step *step, 
                          step->outputs, f->limits.rows, f->limits.outputs);
     if (b->seqs < 1 || b->seqs > b->rows || b->begin[0] != 0 || b->begin[b->seqs] != b->rows)
         return k3_errorf(err, "a step whose %d sequences do not add up to its %d rows", b->seqs, b->rows);
-    for (int i = 0; i < b->seqs; i++)
+    for (int i = 0; i < b->seqs; i++) {
         if (check_sequence(f, b, i) < 0)
             return k3_errorf(err, "a step whose sequence %d has rows, slot or pages that this rank does not have", i);
+        if (!prefill_is_sound(b, i))
+            return k3_errorf(err, "a step whose sequence %d runs a prompt in pieces that are not of %d tokens", i,
+                             K3_PREFILL_BLOCK);
+    }
     for (int i = 0; i < step->copies; i++)
         if (step->copy[i].slot < 0 || step->copy[i].slot >= f->limits.slots || step->copy[i].checkpoint < 0 ||
             step->copy[i].checkpoint >= f->limits.checkpoints)

@@ -34,7 +34,7 @@ static void every_rank_makes_the_same_step(void **state)
     plan_begin(root, PLAN_STEP);
     plan_add_page(root, 2, 0, 5);
     plan_add_page(root, 2, 1, 17);
-    plan_add(root, 2, 0, prompt, 6, 0);
+    plan_add(root, 2, 0, prompt, 6, 0, 0);
     send(root, rank);
     assert_int_equal(plan_apply(rank, &step, &err), 0);
     assert_int_equal(step.outputs, 0);
@@ -42,9 +42,9 @@ static void every_rank_makes_the_same_step(void **state)
     /* Later pages join the earlier ones, slot by slot. */
     plan_begin(root, PLAN_STEP);
     plan_add_page(root, 0, 0, 3);
-    plan_add(root, 0, 0, next, 1, 1);
+    plan_add(root, 0, 0, next, 1, 0, 1);
     plan_add_page(root, 2, 2, 1);
-    plan_add(root, 2, 6, prompt, 3, 1);
+    plan_add(root, 2, 6, prompt, 3, 9, 1);
     assert_int_equal(plan_room(root), 12 - 4);
     send(root, rank);
     assert_int_equal(plan_kind(rank), PLAN_STEP);
@@ -55,6 +55,7 @@ static void every_rank_makes_the_same_step(void **state)
     assert_memory_equal(step.batch.begin, ((int32_t[]){0, 1, 4}), 3 * sizeof(int32_t));
     assert_memory_equal(step.batch.slot, ((int32_t[]){0, 2}), 2 * sizeof(int32_t));
     assert_memory_equal(step.batch.pos, ((int64_t[]){0, 6}), 2 * sizeof(int64_t));
+    assert_memory_equal(step.batch.prefill, ((int32_t[]){0, 9}), 2 * sizeof(int32_t));
     assert_int_equal(step.outputs, 2);
     assert_memory_equal(step.output, ((int32_t[]){0, 3}), 2 * sizeof(int32_t));
     assert_int_equal(step.batch.page_stride, 6);
@@ -76,7 +77,7 @@ static void every_rank_keeps_the_pages_of_a_checkpoint(void **state)
     plan_begin(root, PLAN_STEP);
     plan_add_page(root, 2, 0, 5);
     plan_add_page(root, 2, 1, 17);
-    plan_add(root, 2, 0, prompt, 8, 0);
+    plan_add(root, 2, 0, prompt, 8, 0, 0);
     send(root, rank);
     assert_int_equal(plan_apply(rank, &step, &err), 0);
     assert_int_equal(step.copies, 0);
@@ -85,7 +86,7 @@ static void every_rank_keeps_the_pages_of_a_checkpoint(void **state)
     plan_add_save(root, 2, 1, 2);
     plan_add_load(root, 1, 0, 2);
     plan_add_page(root, 0, 2, 3);
-    plan_add(root, 0, 8, prompt, 1, 1);
+    plan_add(root, 0, 8, prompt, 1, 0, 1);
     send(root, rank);
     assert_int_equal(plan_apply(rank, &step, &err), 0);
     assert_int_equal(step.copies, 2);
@@ -129,7 +130,7 @@ static void a_plan_out_of_bounds_is_refused(void **state)
         struct plan *p = plan_create(&limits);
         plan_begin(p, PLAN_STEP);
         plan_add_page(p, bad[i].slot, bad[i].index, bad[i].page);
-        plan_add(p, bad[i].slot, bad[i].pos, token, 1, 0);
+        plan_add(p, bad[i].slot, bad[i].pos, token, 1, 0, 0);
         errno = 0;
         assert_int_equal(plan_apply(p, &step, &err), -1);
         assert_int_equal(errno, EPROTO);
@@ -142,7 +143,7 @@ static void a_plan_out_of_bounds_is_refused(void **state)
         struct plan *p = plan_create(&limits);
         plan_begin(p, PLAN_STEP);
         plan_add_save(p, nowhere[i].slot, nowhere[i].checkpoint, nowhere[i].pages);
-        plan_add(p, 0, 0, token, 1, 0);
+        plan_add(p, 0, 0, token, 1, 0, 0);
         errno = 0;
         assert_int_equal(plan_apply(p, &step, &err), -1);
         assert_int_equal(errno, EPROTO);
@@ -151,7 +152,7 @@ static void a_plan_out_of_bounds_is_refused(void **state)
     struct plan *p = plan_create(&limits);
     plan_begin(p, PLAN_STEP);
     plan_add_page(p, 2, 5, 19);
-    plan_add(p, 2, 23, token, 1, 0); /* the last position there is */
+    plan_add(p, 2, 23, token, 1, 0, 0); /* the last position there is */
     assert_int_equal(plan_apply(p, &step, &err), 0);
     plan_begin(p, PLAN_STEP); /* no rows at all */
     assert_int_equal(plan_apply(p, &step, &err), -1);

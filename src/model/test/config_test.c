@@ -165,6 +165,7 @@ static void each_impossible_value_is_named(void **state)
         {1, "head_dim", "64", "linear_attn_config.head_dim is 64, but this program is built for 128"},
         {1, "short_conv_kernel_size", "3", "linear_attn_config.short_conv_kernel_size is 3, but"},
         {1, "gate_lower_bound", "5", "linear_attn_config.gate_lower_bound is 5, not in"},
+        {1, "gate_lower_bound", "-5.1", "linear_attn_config.gate_lower_bound is -5.1, not in"},
         {1, "use_full_rank_gate", "false", "linear_attn_config.use_full_rank_gate is false"},
         {1, "kda_layers", "[0]", "linear_attn_config.kda_layers: entry 1 is not a layer from 1 to 2"},
         {1, "kda_layers", "[1, 3]", "linear_attn_config.kda_layers: entry 2 is not a layer from 1 to 2"},
