@@ -1,5 +1,5 @@
-/* forward_memory.c - where a rank's state and activations lie: counted for the budget, then placed (see gpu/arena.h) */
-#include <errno.h>
+/* forward_memory.c - where a rank's state and activations lie: counted for the budget, then placed (see gpu/arena.h).
+ * Needs neither communicator nor kernels, so that what a layout would take can be asked anywhere. */
 #include <stdlib.h>
 
 #include "common/alloc.h"
@@ -99,9 +99,14 @@ static void lay_out_scratch(struct forward *f, struct arena *a)
     f->logits = matrix(a, outputs, c->vocab);
 }
 
-/* Everything but the arena: what a rank of this shape holds. */
-static void describe(struct forward *f, const struct k3_config *c, const struct shard *sh,
-                     const struct forward_limits *l)
+void forward_lay_out(struct forward *f)
+{
+    lay_out_state(f, f->arena);
+    lay_out_scratch(f, f->arena);
+}
+
+void forward_describe(struct forward *f, const struct k3_config *c, const struct shard *sh,
+                      const struct forward_limits *l)
 {
     f->c = c;
     f->sh = sh;
@@ -112,11 +117,10 @@ static void describe(struct forward *f, const struct k3_config *c, const struct 
     f->state = k3_calloc((size_t)c->layers, sizeof *f->state);
     f->kept = k3_calloc((size_t)c->layers, sizeof *f->kept);
     f->arena = arena_create();
-    lay_out_state(f, f->arena);
-    lay_out_scratch(f, f->arena);
+    forward_lay_out(f);
 }
 
-static void undescribe(struct forward *f)
+void forward_undescribe(struct forward *f)
 {
     arena_destroy(f->arena);
     free(f->state);
@@ -127,75 +131,15 @@ struct forward_bytes forward_bytes(const struct k3_config *c, const struct shard
 {
     struct forward f = {0};
 
-    describe(&f, c, sh, l);
+    forward_describe(&f, c, sh, l);
     struct forward_bytes bytes = {
         .state = arena_bytes(f.arena, "state"),
         .checkpoints = arena_bytes(f.arena, "checkpoints"),
         .latents = arena_bytes(f.arena, "latents"),
         .scratch = arena_bytes(f.arena, "scratch"),
     };
-    undescribe(&f);
+    forward_undescribe(&f);
     return bytes;
-}
-
-/* Where each rank's columns of an axis begin; the last entry is the axis' length. */
-static int64_t *begins(const struct k3_config *c, const struct shard *sh, enum shard_axis axis)
-{
-    int64_t *begin = k3_calloc((size_t)sh->tp + 1, sizeof *begin);
-
-    for (int r = 0; r < sh->tp; r++)
-        begin[r + 1] = shard_range(c, &(struct shard){.tp = sh->tp, .rank = r}, axis).end;
-    return begin;
-}
-
-static int check_limits(const struct shard *sh, const struct comm *comm, const struct forward_limits *l,
-                        struct k3_error *err)
-{
-    errno = EINVAL;
-    if (sh->tp != comm_size(comm) || sh->rank != comm_rank(comm))
-        return k3_errorf(err, "rank %d of %d was given the shard of rank %d of %d", comm_rank(comm), comm_size(comm),
-                         sh->rank, sh->tp);
-    if (l->rows < 1 || l->outputs < 0 || l->slots < 1 || l->checkpoints < 0 || l->pages < 0 || l->page_tokens < 1)
-        return k3_errorf(err, "impossible limits: %d rows, %d outputs, %d slots, %d checkpoints, %d pages of %d tokens",
-                         l->rows, l->outputs, l->slots, l->checkpoints, l->pages, l->page_tokens);
-    return 0;
-}
-
-struct forward *forward_create(const struct k3_config *c, const struct shard *sh, const struct weights *w,
-                               struct comm *comm, struct k3_stream *s, const struct forward_limits *l,
-                               struct k3_error *err)
-{
-    if (check_limits(sh, comm, l, err) < 0)
-        return NULL;
-
-    struct forward *f = k3_zalloc(sizeof *f);
-    describe(f, c, sh, l);
-    f->w = w;
-    f->comm = comm;
-    f->s = s;
-    f->latent_begin = begins(c, sh, SHARD_LATENT);
-    f->vocab_begin = begins(c, sh, SHARD_VOCAB);
-    if (arena_commit(f->arena, err) < 0) {
-        k3_error_prefix(err, "a step of %d rows, %d slots, %d pages: ", l->rows, l->slots, l->pages);
-        forward_destroy(f);
-        return NULL;
-    }
-    lay_out_state(f, f->arena);
-    lay_out_scratch(f, f->arena);
-    return f;
-}
-
-void forward_destroy(struct forward *f)
-{
-    if (!f)
-        return;
-
-    int saved = errno;
-    undescribe(f);
-    free(f->latent_begin);
-    free(f->vocab_begin);
-    free(f);
-    errno = saved;
 }
 
 void forward_set_rows(struct forward *f, int64_t rows, int64_t outputs)

@@ -1,4 +1,5 @@
-/* forward_private.h - what forward.c and forward_memory.c share: one rank's places for state and activations */
+/* forward_private.h - what forward.c, forward_create.c and forward_memory.c share: one rank's places for state and
+ * activations */
 #ifndef K3_MODEL_FORWARD_PRIVATE_H
 #define K3_MODEL_FORWARD_PRIVATE_H
 
@@ -68,6 +69,12 @@ struct forward {
 
 /* Snapshots that the residual stream takes on its way through all layers. */
 int forward_snapshots(const struct k3_config *c);
+/* Everything but the places of what lies in the arena, which is counted only: what a rank of this shape holds. */
+void forward_describe(struct forward *f, const struct k3_config *c, const struct shard *sh,
+                      const struct forward_limits *l);
+void forward_undescribe(struct forward *f);
+/* Take everything of the arena: to count before arena_commit(), to place after it. */
+void forward_lay_out(struct forward *f);
 /* Make every activation as tall as the step. */
 void forward_set_rows(struct forward *f, int64_t rows, int64_t outputs);
 

@@ -1,0 +1,65 @@
+/* forward_create.c - a rank's forward pass, with its memory placed */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/alloc.h"
+#include "model/forward_private.h"
+
+/* Where each rank's columns of an axis begin; the last entry is the axis' length. */
+static int64_t *begins(const struct k3_config *c, const struct shard *sh, enum shard_axis axis)
+{
+    int64_t *begin = k3_calloc((size_t)sh->tp + 1, sizeof *begin);
+
+    for (int r = 0; r < sh->tp; r++)
+        begin[r + 1] = shard_range(c, &(struct shard){.tp = sh->tp, .rank = r}, axis).end;
+    return begin;
+}
+
+static int check_limits(const struct shard *sh, const struct comm *comm, const struct forward_limits *l,
+                        struct k3_error *err)
+{
+    errno = EINVAL;
+    if (sh->tp != comm_size(comm) || sh->rank != comm_rank(comm))
+        return k3_errorf(err, "rank %d of %d was given the shard of rank %d of %d", comm_rank(comm), comm_size(comm),
+                         sh->rank, sh->tp);
+    if (l->rows < 1 || l->outputs < 0 || l->slots < 1 || l->checkpoints < 0 || l->pages < 0 || l->page_tokens < 1)
+        return k3_errorf(err, "impossible limits: %d rows, %d outputs, %d slots, %d checkpoints, %d pages of %d tokens",
+                         l->rows, l->outputs, l->slots, l->checkpoints, l->pages, l->page_tokens);
+    return 0;
+}
+
+struct forward *forward_create(const struct k3_config *c, const struct shard *sh, const struct weights *w,
+                               struct comm *comm, struct k3_stream *s, const struct forward_limits *l,
+                               struct k3_error *err)
+{
+    if (check_limits(sh, comm, l, err) < 0)
+        return NULL;
+
+    struct forward *f = k3_zalloc(sizeof *f);
+    forward_describe(f, c, sh, l);
+    f->w = w;
+    f->comm = comm;
+    f->s = s;
+    f->latent_begin = begins(c, sh, SHARD_LATENT);
+    f->vocab_begin = begins(c, sh, SHARD_VOCAB);
+    if (arena_commit(f->arena, err) < 0) {
+        k3_error_prefix(err, "a step of %d rows, %d slots, %d pages: ", l->rows, l->slots, l->pages);
+        forward_destroy(f);
+        return NULL;
+    }
+    forward_lay_out(f);
+    return f;
+}
+
+void forward_destroy(struct forward *f)
+{
+    if (!f)
+        return;
+
+    int saved = errno;
+    forward_undescribe(f);
+    free(f->latent_begin);
+    free(f->vocab_begin);
+    free(f);
+    errno = saved;
+}
