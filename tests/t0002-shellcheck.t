@@ -4,7 +4,7 @@
 need shellcheck
 
 cd "$top_srcdir" || exit 1
-mapfile -t scripts < <(grep -lE '^#!/bin/(ba)?sh' autogen.sh .ci/* contrib/* slurm/* tests/*.t 2>/dev/null)
+mapfile -t scripts < <(grep -lE '^#!/bin/(ba)?sh' autogen.sh .ci/* contrib/* slurm/* tests/*.t tests/bench/* 2>/dev/null)
 for script in "${scripts[@]}" tests/tap.sh; do
     ok "$script" shellcheck --external-sources "$script"
 done

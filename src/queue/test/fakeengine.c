@@ -23,7 +23,7 @@
 #include "wire/message.h"
 #include "wire/route.h"
 
-enum { SLOTS = 256 };
+enum { SLOTS = 1024 };
 
 struct work {
     bool used, cancelled;
@@ -46,6 +46,7 @@ static struct options {
     bool stays;                        /* says HELLO again to a daemon that does not know it (any more) */
     const char *key;                   /* public key to claim, NULL: its own */
     const char *word;                  /* of the texts, before the number */
+    bool stamp;                        /* each text is the time at which it is sent, for bench/queuebench */
 } opt = {.job = 7,
          .slots = 4,
          .context = 4096,
@@ -128,7 +129,8 @@ static void say_token(struct work *w, uint32_t p)
     struct message m = message_of(WIRE_DELTA, &w->id);
     uint32_t id = fake_token(p);
     char text[64];
-    size_t len = (size_t)snprintf(text, sizeof text, "%s%u ", opt.word, p);
+    size_t len = (size_t)(opt.stamp ? snprintf(text, sizeof text, "%.7f ", clock_monotonic())
+                                    : snprintf(text, sizeof text, "%s%u ", opt.word, p));
     bool turns = p > 0 && p == opt.think;
     struct message_part parts[] = {
         {.ch = CHANNEL_THINK, .txt = {(char *)".", 1}},
@@ -334,7 +336,8 @@ static void parse(int argc, char **argv)
         {"rate", 1, NULL, 'r'},      {"load", 1, NULL, 'l'},     {"die-at", 1, NULL, 'd'},  {"mute-at", 1, NULL, 'm'},
         {"stall-at", 1, NULL, 'S'},  {"stall", 1, NULL, 'e'},    {"lie-at", 1, NULL, 'L'},  {"repeat-at", 1, NULL, 'R'},
         {"return-at", 1, NULL, 'b'}, {"short-at", 1, NULL, 'x'}, {"deaf", 0, NULL, 'D'},    {"think", 1, NULL, 'T'},
-        {"word", 1, NULL, 'w'},      {"key", 1, NULL, 'k'},      {"stays", 0, NULL, 'y'},   {NULL, 0, NULL, 0}};
+        {"word", 1, NULL, 'w'},      {"key", 1, NULL, 'k'},      {"stays", 0, NULL, 'y'},   {"stamp", 0, NULL, 'p'},
+        {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -392,6 +395,9 @@ static void parse(int argc, char **argv)
             break;
         case 'w':
             opt.word = optarg;
+            break;
+        case 'p':
+            opt.stamp = true;
             break;
         case 'D':
             opt.deaf = true;
