@@ -1,4 +1,5 @@
-"""Between a K3 module and the public checkpoint format: config.json and model.safetensors with MXFP4 experts."""
+"""Between a K3 module and the public checkpoint format: config.json and model.safetensors,
+with experts in MXFP4 where the config has a quantization_config and in BF16 where it has none."""
 import json
 import os
 import struct
@@ -31,7 +32,11 @@ def unpack(packed, scale):
     return table[code] * np.exp2(scale.astype(np.float32) - SCALE_BIAS).repeat(32, -1)
 
 
-def tensors(model):
+def is_quantised(config):
+    return "quantization_config" in config["text_config"]
+
+
+def tensors(model, quantised):
     """(name, dtype, array) of everything, in the order of the layers."""
     for name, w in model.named_parameters():
         if name.rsplit(".", 1)[-1] in ("w1", "w2", "w3"):
@@ -46,16 +51,19 @@ def tensors(model):
         moe = layer.block_sparse_moe
         for e in range(moe.w1.shape[0]):
             for name in ("w1", "w2", "w3"):
-                packed, scale = pack(getattr(moe, name)[e])
-                at = f"{PREFIX}model.layers.{i}.block_sparse_moe.experts.{e}.{name}.weight_"
-                yield at + "packed", "U8", packed
-                yield at + "scale", "U8", scale
+                w, at = getattr(moe, name)[e], f"{PREFIX}model.layers.{i}.block_sparse_moe.experts.{e}.{name}.weight"
+                if not quantised:
+                    yield at, "BF16", bfloat16_bits(w)
+                    continue
+                packed, scale = pack(w)
+                yield at + "_packed", "U8", packed
+                yield at + "_scale", "U8", scale
 
 
 def write(model, config, directory):
     os.makedirs(directory, exist_ok=True)
     header, offset, arrays = {"__metadata__": {"format": "pt"}}, 0, []
-    for name, dtype, a in tensors(model):
+    for name, dtype, a in tensors(model, is_quantised(config)):
         header[name] = {"dtype": dtype, "shape": list(a.shape), "data_offsets": [offset, offset + a.nbytes]}
         offset += a.nbytes
         arrays.append(a)
@@ -84,7 +92,7 @@ def read_safetensors(path):
 
 
 def read(directory):
-    """The module that a checkpoint holds, in fp32, experts as MXFP4 keeps them."""
+    """The module that a checkpoint holds, in fp32, experts as the file keeps them."""
     with open(os.path.join(directory, "config.json")) as f:
         config = json.load(f)
     model = K3(config)
@@ -96,10 +104,13 @@ def read(directory):
                 w.copy_(torch.tensor(found.pop(PREFIX + name)))
                 continue
             for e in range(w.shape[0]):
-                at = f"{PREFIX}{base}.experts.{e}.{last}.weight_"
-                w[e] = torch.from_numpy(unpack(found.pop(at + "packed"), found.pop(at + "scale")))
+                at = f"{PREFIX}{base}.experts.{e}.{last}.weight"
+                if is_quantised(config):
+                    w[e] = torch.from_numpy(unpack(found.pop(at + "_packed"), found.pop(at + "_scale")))
+                else:
+                    w[e] = torch.tensor(found.pop(at))
     assert not found, f"{directory}: unknown tensors {sorted(found)[:3]}"
     for layer in model.model.layers:
         if layer.is_moe:
-            layer.block_sparse_moe.quantised = False  # they are already
+            layer.block_sparse_moe.quantised = False  # they have been rounded already
     return model
