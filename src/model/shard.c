@@ -21,6 +21,10 @@ int64_t shard_total(const struct k3_config *c, enum shard_axis axis)
         return c->latent;
     case SHARD_VOCAB:
         return c->vocab;
+    case SHARD_LAYERS:
+        return c->layers;
+    case SHARD_EXPERTS:
+        return c->experts;
     }
     return 0;
 }

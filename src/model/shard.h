@@ -34,7 +34,9 @@ enum shard_axis {
     SHARD_SHARED,    /* shared experts' width */
     SHARD_INNER,     /* expert inner width */
     SHARD_LATENT,    /* latent width of the experts */
-    SHARD_VOCAB      /* in token ids */
+    SHARD_VOCAB,     /* in token ids */
+    SHARD_LAYERS,    /* of a pipeline: tp counts its stages */
+    SHARD_EXPERTS    /* whole experts: tp counts the groups of ranks that share them out */
 };
 
 struct range shard_range(const struct k3_config *c, const struct shard *sh, enum shard_axis axis);

@@ -20,7 +20,7 @@ static void shares_tile_every_axis(void **state)
 
     for (int m = 0; m < 2; m++)
         for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++)
-            for (enum shard_axis axis = SHARD_KDA_HEADS; axis <= SHARD_VOCAB; axis++) {
+            for (enum shard_axis axis = SHARD_KDA_HEADS; axis <= SHARD_EXPERTS; axis++) {
                 int64_t end = 0, most = 0, least = INT64_MAX;
                 int64_t unit = axis >= SHARD_DENSE && axis <= SHARD_LATENT ? K3_MX_BLOCK : 1;
                 tree_config(models[m], &c);
