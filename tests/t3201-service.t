@@ -63,7 +63,7 @@ client=$!
 # The tokens come as they are made, into a file too.
 wait_for 30 test -s "$tmp/long"
 kill -KILL "$(rank_pid 2)"
-ok "after a rank was killed another engine takes over" wait_for 30 grep -q 'starting it again' "$tmp/log/k3-$job.log"
+ok "after a rank was killed another engine takes over" wait_for 20 grep -q 'starting it again' "$tmp/log/k3-$job.log"
 fails 1 "whose loss the daemon was told" grep -q 'could not be told' "$tmp/log/k3-$job.log"
 wait "$client"
 is "$?" 0 "the request that was running ends"

@@ -68,7 +68,7 @@ static void take_back(struct queue *q, struct request *r, bool lost)
     }
     r->lost = lost ? q->now : 0;
     order_push(q->order, r);
-    queue_update_places(q);
+    queue_update_place(q, r);
     r->place_told = r->place;
     r->reason_told = r->reason;
     stream_state(q->stream, r);

@@ -67,16 +67,15 @@ unsigned int order_length(const struct order *o)
     return o->length;
 }
 
+/* Whoever has just come is at an end of the line, so the way to the nearer one is counted. */
 unsigned int order_place(const struct order *o, const struct request *r)
 {
-    const struct request *other;
-    unsigned int place = 0;
+    const struct request *ahead = r, *behind = r;
 
-    TAILQ_FOREACH(other, &o->line, line)
-    {
-        place++;
-        if (other == r)
-            break;
+    for (unsigned int steps = 0;; steps++) {
+        if (!(ahead = TAILQ_PREV(ahead, line, line)))
+            return steps + 1;
+        if (!(behind = TAILQ_NEXT(behind, line)))
+            return o->length - steps;
     }
-    return place;
 }

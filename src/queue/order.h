@@ -29,7 +29,7 @@ struct request *order_next(const struct order *o, const struct order_limits *lim
 /* The line from its head, as far as is known now: order_after(o, NULL) is the first. */
 struct request *order_after(const struct order *o, const struct request *r);
 unsigned int order_length(const struct order *o);
-/* 1 for the first in line. */
+/* 1 for the first in line.  r is in line. */
 unsigned int order_place(const struct order *o, const struct request *r);
 
 #endif

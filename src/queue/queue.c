@@ -186,7 +186,7 @@ static int submit_again(struct queue *q, const struct caller *c, struct request 
     r->asker_version = c->version;
     if (!r->stored)
         return 0; /* answered by the commit */
-    queue_update_places(q);
+    queue_update_place(q, r);
     answer_accepted(q, r);
     if (r->answer)
         watch_from_start(q, r);
@@ -272,28 +272,52 @@ int queue_cancel(struct queue *q, struct request *r, struct refusal *no)
 
 /* --- the line */
 
-void queue_update_places(struct queue *q)
+/* What those in line wait for. */
+struct outlook {
+    bool serving, loading, fenced, room;
+};
+
+static struct outlook outlook_of(const struct queue *q)
 {
-    bool serving = false, loading = false, fenced = false, room = false;
-    unsigned int place = 0;
+    struct outlook o = {0};
 
     for (struct engine *e = NULL; (e = engines_after(q->engines, e));) {
-        serving |= e->state == ENGINE_SERVING;
-        loading |= e->state == ENGINE_LOADING;
-        fenced |= e->state == ENGINE_FENCED;
-        room |= engine_has_room(e);
+        o.serving |= e->state == ENGINE_SERVING;
+        o.loading |= e->state == ENGINE_LOADING;
+        o.fenced |= e->state == ENGINE_FENCED;
+        o.room |= engine_has_room(e);
     }
-    for (struct request *r = NULL; (r = order_after(q->order, r));) {
-        r->place = ++place;
-        if (r->lost > 0 && q->now - r->lost < q->options.engine_timeout_sec)
-            r->reason = "EngineLost";
-        else if (!serving)
-            r->reason = loading ? "EngineStarting" : fenced ? "EngineStalled" : "NoEngine";
-        else if (place > 1)
-            r->reason = "Priority";
-        else
-            r->reason = room ? "None" : "EngineBusy";
-    }
+    return o;
+}
+
+static void set_place(const struct queue *q, const struct outlook *o, struct request *r, unsigned int place)
+{
+    r->place = place;
+    if (r->lost > 0 && q->now - r->lost < q->options.engine_timeout_sec)
+        r->reason = "EngineLost";
+    else if (!o->serving)
+        r->reason = o->loading ? "EngineStarting" : o->fenced ? "EngineStalled" : "NoEngine";
+    else if (place > 1)
+        r->reason = "Priority";
+    else
+        r->reason = o->room ? "None" : "EngineBusy";
+}
+
+void queue_update_places(struct queue *q)
+{
+    struct outlook o = outlook_of(q);
+    unsigned int place = 0;
+
+    for (struct request *r = NULL; (r = order_after(q->order, r));)
+        set_place(q, &o, r, ++place);
+}
+
+void queue_update_place(struct queue *q, struct request *r)
+{
+    struct outlook o = outlook_of(q);
+
+    if (r->stored && request_state(r) == REQUEST_QUEUED)
+        set_place(q, &o, r, order_place(q->order, r));
 }
 
 /* Those who watch are told where they stand. */
@@ -417,7 +441,6 @@ static void committed(void *arg, const struct k3_error *failed)
     TAILQ_FOREACH(r, &q->committing, phase)
     if (!failed && !request_is_final(r))
         order_push(q->order, r);
-    queue_update_places(q);
     TAILQ_CONCAT(&batch, &q->committing, phase);
     while ((r = TAILQ_FIRST(&batch))) {
         TAILQ_REMOVE(&batch, r, phase);
@@ -426,6 +449,7 @@ static void committed(void *arg, const struct k3_error *failed)
             continue;
         }
         r->stored = true;
+        queue_update_place(q, r);
         q->stats.accepted++;
         log_info("req %s accepted from %s: %zu bytes, place %u", r->id_text, r->user->name, request_prompt_bytes(r),
                  r->place);

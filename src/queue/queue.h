@@ -99,8 +99,9 @@ int queue_acknowledge(struct queue *q, struct request *r, struct refusal *no);
 void queue_record(struct queue *q, enum store_record record, const struct request *r);
 /* r has just moved to a final state: tell its watchers.  msg is copied; NULL: none. */
 void queue_finish(struct queue *q, struct request *r, enum done_why why, const char *msg);
-/* Bring place and reason of those in line up to date. */
+/* Bring place and reason up to date: of all in line, of one that is in line or not. */
 void queue_update_places(struct queue *q);
+void queue_update_place(struct queue *q, struct request *r);
 
 /* At the end of each turn.  True: call again soon, somebody is waiting for a line or for the store. */
 bool queue_turn(struct queue *q);
