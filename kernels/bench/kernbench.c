@@ -5,11 +5,11 @@
  * Decode is held against the bandwidth at which the same threads read memory, prefill against the rate at which they
  * multiply and add in registers; both are measured here, first.  Weights are larger than the caches or taken from
  * another place at every turn, so that they come from memory. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
 #include <string.h>
+#include <time.h>
 
 #include "kernels/cpu/team.h"
 #include "kernels/kernels.h"
@@ -198,7 +198,7 @@ static void bench_experts(struct k3_stream *s, int64_t rows, int experts, int to
     free(chosen);
 }
 
-static void bench_kda(struct k3_stream *s, int32_t rows, int32_t heads)
+static void bench_kda(struct k3_stream *s, int32_t rows, int32_t heads, int32_t prefill)
 {
     int64_t cols = heads * K3_HEAD_DIM, size = rows * cols;
     struct k3_tensor q = rows_of(0, rows, cols), k = rows_of(size, rows, cols), v = rows_of(2 * size, rows, cols);
@@ -207,9 +207,11 @@ static void bench_kda(struct k3_stream *s, int32_t rows, int32_t heads)
     enum { SLOTS = 128 };
     float *state = aligned_alloc(4096, (size_t)heads * SLOTS * 65536);
     int32_t begin[2] = {0, rows}, slot = 0;
-    int64_t pos = 1;
+    int64_t pos = K3_PREFILL_BLOCK;
     memset(state, 0, (size_t)heads * SLOTS * 65536);
-    struct kern_batch b = {.rows = rows, .seqs = 1, .begin = begin, .slot = &slot, .pos = &pos};
+    for (int64_t i = 0; i < size; i++)
+        ((float *)g.data)[i] = -fabsf(((float *)g.data)[i]);
+    struct kern_batch b = {.rows = rows, .seqs = 1, .begin = begin, .slot = &slot, .pos = &pos, .prefill = &prefill};
     double best = 1e9;
     char what[80];
     for (double start = now(); now() - start < 0.5;) {
@@ -220,7 +222,7 @@ static void bench_kda(struct k3_stream *s, int32_t rows, int32_t heads)
         best = t < best ? t : best;
     }
     free(state);
-    snprintf(what, sizeof what, "kda %d heads x %d rows", heads, rows);
+    snprintf(what, sizeof what, "kda %s %d heads x %d rows", prefill ? "chunked" : "recurrent", heads, rows);
     report(what, best, 2. * heads * 65536, 4. * 16384 * heads * rows);
 }
 
@@ -306,8 +308,11 @@ int main(int argc, char **argv)
     bench_experts(s, 1, 64, 8, 1024, 1024);
     bench_experts(s, 8, 64, 8, 1024, 1024);
     bench_experts(s, 512, 64, 8, 1024, 1024);
-    bench_kda(s, 1, 16);
-    bench_kda(s, 256, 16);
+    bench_kda(s, 1, 16, 0);
+    for (int32_t rows = 64; rows <= 256; rows *= 4) {
+        bench_kda(s, rows, 16, 0);
+        bench_kda(s, rows, 16, K3_PREFILL_BLOCK + rows);
+    }
     bench_attend(s, 1, 16, 4096);
     bench_attend(s, 256, 16, 1024);
     bench_attnres(s, 1, 7168);

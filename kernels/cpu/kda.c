@@ -1,16 +1,14 @@
-/* kda.c - the gated delta rule, one token after the other (SPEC 4.4 step 3, 5.1)
+/* kda.c - the gated delta rule: one token after the other here, in chunks in kda_chunks.c (SPEC 4.4 step 3, 5.1)
  *
  *   S <- diag(e^g) S;  e = beta (v - S^T k);  S <- S + k e^T;  o = S^T q
  *
  * The state lies transposed, [v][k], so both products are dots along its rows, of which ROWS go together; all fp32.
  * Work is shared by (sequence, head).  CHUNK tokens are prepared together and then meet TILE rows of the state at a
  * time, which stay in the first-level cache; neither changes the order of a sum. */
-#include <math.h>
-
 #include "kernels/cpu/fmath.h"
-#include "kernels/cpu/norm.h"
+#include "kernels/cpu/kda.h"
 
-enum { D = K3_HEAD_DIM, CHUNK = 16, TILE = 32, ROWS = 4 };
+enum { CHUNK = 16, TILE = 32, ROWS = 4 };
 
 struct prepared {
     float q[D], k[D], decay[D], decayed_k[D];
@@ -20,8 +18,7 @@ _Static_assert(CHUNK * sizeof(struct prepared) <= CPU_OWN_FLOATS * sizeof(float)
 static void prepare(const struct kda_args *a, int64_t t, int64_t first, struct prepared *p)
 {
     const float *q = cpu_row(a->q, t) + first, *k = cpu_row(a->k, t) + first, *g = cpu_row(a->g, t) + first;
-    vec q_scale = vec_set(0.08838834764831845f / sqrtf(norm_dot(q, q, D) + 1e-6f)); /* 128^-1/2 */
-    vec k_scale = vec_set(1 / sqrtf(norm_dot(k, k, D) + 1e-6f));
+    vec q_scale = vec_set(kda_q_scale(q)), k_scale = vec_set(kda_k_scale(k));
     for (int d = 0; d < D; d += LANES) {
         vec decay = vec_exp(vec_load(g + d)), kd = vec_load(k + d) * k_scale;
         vec_store(p->q + d, vec_load(q + d) * q_scale);
@@ -60,13 +57,11 @@ static void step_rows(const struct prepared *p, const float *v, float beta, floa
     vec_sum4(acc, o);
 }
 
-static void head(const struct kda_args *a, int i, int h, struct prepared *p)
+static void one_by_one(struct cpu_worker *w, const struct kda_args *a, int i, int h, float *state)
 {
+    struct prepared *p = (struct prepared *)w->own;
     const struct kern_batch *b = a->batch;
-    float *state = (float *)a->state + ((int64_t)b->slot[i] * a->heads + h) * D * D;
     int64_t first = (int64_t)h * D;
-    if (b->pos[i] == 0)
-        memset(state, 0, D * D * sizeof *state);
     for (int64_t t0 = b->begin[i]; t0 < b->begin[i + 1]; t0 += CHUNK) {
         int n = b->begin[i + 1] - t0 < CHUNK ? (int)(b->begin[i + 1] - t0) : CHUNK;
         for (int j = 0; j < n; j++)
@@ -81,16 +76,27 @@ static void head(const struct kda_args *a, int i, int h, struct prepared *p)
     }
 }
 
+static void head(struct cpu_worker *w, const struct kda_args *a, int i, int h)
+{
+    const struct kern_batch *b = a->batch;
+    float *state = (float *)a->state + ((int64_t)b->slot[i] * a->heads + h) * D * D;
+    if (b->begin[i] == b->begin[i + 1])
+        return;
+    if (b->pos[i] == 0)
+        memset(state, 0, D * D * sizeof *state);
+    if (b->prefill != NULL && b->prefill[i] != 0)
+        CPU(kda_chunks)(w, a, i, h, state);
+    else
+        one_by_one(w, a, i, h, state);
+}
+
 static void heads(struct cpu_worker *w, const void *arg)
 {
     const struct kda_args *a = arg;
     int64_t begin, end;
     cpu_share(w, (int64_t)a->batch->seqs * a->heads, 1, &begin, &end);
-    for (int64_t item = begin; item < end; item++) {
-        int i = (int)(item / a->heads);
-        if (a->batch->begin[i] < a->batch->begin[i + 1])
-            head(a, i, (int)(item % a->heads), (struct prepared *)w->own);
-    }
+    for (int64_t item = begin; item < end; item++)
+        head(w, a, (int)(item / a->heads), (int)(item % a->heads));
 }
 
 int CPU(kda)(const struct kda_args *a, struct k3_stream *s)
