@@ -1,11 +1,15 @@
 /* kernels.c - from a call to the backend that does it
  *
  * Every dtype and shape that kernels.h promises is checked here, once for all backends. */
+#include "config.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/backend.h"
+#include "kernels/host.h"
 
 static const struct {
     const char *name;
@@ -18,6 +22,23 @@ static const struct {
     {"cpu-plain", cpu_plain_stream_create},
 };
 
+/* "cuda" or "cuda:N" */
+static struct k3_stream *create_cuda(const char *name)
+{
+    int device = 0, end = 0;
+
+    if (name[4] != '\0' && (sscanf(name + 4, ":%d%n", &device, &end) != 1 || name[4 + end] != '\0' || device < 0)) {
+        errno = EINVAL;
+        return NULL;
+    }
+#ifdef HAVE_CUDA
+    return cuda_stream_create(device);
+#else
+    errno = ENOTSUP;
+    return NULL;
+#endif
+}
+
 struct k3_stream *kern_stream_create(const char *name, int threads)
 {
     if (threads < 1) {
@@ -27,6 +48,8 @@ struct k3_stream *kern_stream_create(const char *name, int threads)
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
         if (strcmp(name, backends[i].name) == 0)
             return backends[i].create(threads);
+    if (strncmp(name, "cuda", 4) == 0)
+        return create_cuda(name);
     errno = ENOTSUP;
     return NULL;
 }
@@ -47,6 +70,95 @@ const char *kern_stream_name(const struct k3_stream *s)
 int kern_sync(struct k3_stream *s)
 {
     return s->backend->sync(s);
+}
+
+const char *kern_stream_error(const struct k3_stream *s)
+{
+    return s->backend->memory ? s->backend->memory->error(s) : strerror(errno);
+}
+
+void *kern_stream_native(const struct k3_stream *s)
+{
+    return s->backend->memory ? s->backend->memory->native(s) : NULL;
+}
+
+/* --- memory and graphs ------------------------------------------------------------------------------------------- */
+
+int kern_is_host(const struct k3_stream *s)
+{
+    return s->backend->memory == NULL;
+}
+
+enum k3_dtype kern_latent_dtype(const struct k3_stream *s)
+{
+    return s->backend->memory ? s->backend->memory->latents : K3_F32;
+}
+
+void *kern_alloc(struct k3_stream *s, size_t bytes)
+{
+    return s->backend->memory ? s->backend->memory->alloc(s, bytes) : host_alloc(bytes);
+}
+
+void kern_free(struct k3_stream *s, void *p, size_t bytes)
+{
+    int saved = errno;
+    if (p != NULL && s->backend->memory)
+        s->backend->memory->free(s, p, bytes);
+    else if (p != NULL)
+        host_free(p, bytes);
+    errno = saved;
+}
+
+void *kern_alloc_host(struct k3_stream *s, size_t bytes)
+{
+    return s->backend->memory ? s->backend->memory->alloc_host(s, bytes) : host_alloc(bytes);
+}
+
+void kern_free_host(struct k3_stream *s, void *p, size_t bytes)
+{
+    int saved = errno;
+    if (p != NULL && s->backend->memory)
+        s->backend->memory->free_host(s, p, bytes);
+    else if (p != NULL)
+        host_free(p, bytes);
+    errno = saved;
+}
+
+int kern_copy(struct k3_stream *s, void *to, size_t to_step, const void *from, size_t from_step, size_t bytes,
+              size_t rows)
+{
+    if (bytes == 0 || rows == 0)
+        return 0;
+    if (s->backend->memory)
+        return s->backend->memory->copy(s, to, to_step, from, from_step, bytes, rows);
+    host_copy(to, to_step, from, from_step, bytes, rows);
+    return 0;
+}
+
+int kern_graph_begin(struct k3_stream *s)
+{
+    if (s->backend->memory)
+        return s->backend->memory->graph_begin(s);
+    errno = ENOTSUP;
+    return -1;
+}
+
+struct kern_graph *kern_graph_end(struct k3_stream *s)
+{
+    return s->backend->memory->graph_end(s);
+}
+
+int kern_graph_run(struct kern_graph *g, struct k3_stream *s)
+{
+    return s->backend->memory->graph_run(g, s);
+}
+
+void kern_graph_destroy(struct kern_graph *g)
+{
+    int saved = errno;
+    if (g != NULL)
+        g->memory->graph_destroy(g);
+    errno = saved;
 }
 
 /* --- checks ------------------------------------------------------------------------------------------------------ */
@@ -78,14 +190,12 @@ static int matrix(const struct k3_tensor *t, int64_t rows, int64_t cols)
 
 static int batch_of(const struct kern_batch *b, int64_t rows)
 {
-    if (b->rows != rows || b->seqs < 0 || (b->seqs == 0 && rows > 0))
-        return 0;
-    return b->seqs == 0 || (b->begin[0] == 0 && b->begin[b->seqs] == rows);
+    return b->rows == rows && b->seqs >= 0 && (b->seqs > 0 || rows == 0);
 }
 
-static int latents(const struct kern_latents *c)
+static int latents(const struct kern_latents *c, const struct k3_stream *s)
 {
-    return c->dtype == K3_F32 && c->page_tokens > 0;
+    return c->dtype == kern_latent_dtype(s) && c->page_tokens > 0;
 }
 
 #define REQUIRE(cond)                                                                                                  \
@@ -111,11 +221,29 @@ int kern_gather(const struct gather_args *a, struct k3_stream *s)
     return s->backend->gather(a, s);
 }
 
+static int product(const struct linear_args *a)
+{
+    return f32(a->x, a->x->rows, a->x->cols) && matrix(a->w, a->w->rows, a->x->cols) &&
+           f32(a->y, a->x->rows, a->w->rows);
+}
+
 int kern_linear(const struct linear_args *a, struct k3_stream *s)
 {
-    REQUIRE(f32(a->x, a->x->rows, a->x->cols) && matrix(a->w, a->w->rows, a->x->cols));
-    REQUIRE(f32(a->y, a->x->rows, a->w->rows));
+    REQUIRE(product(a));
     return s->backend->linear(a, s);
+}
+
+int kern_linears(const struct linears_args *a, struct k3_stream *s)
+{
+    REQUIRE(a->count >= 0 && a->count <= K3_MAX_LINEARS);
+    for (int i = 0; i < a->count; i++)
+        REQUIRE(product(&a->product[i]));
+    if (s->backend->linears)
+        return s->backend->linears(a, s);
+    for (int i = 0; i < a->count; i++)
+        if (s->backend->linear(&a->product[i], s) < 0)
+            return -1;
+    return 0;
 }
 
 int kern_add(const struct add_args *a, struct k3_stream *s)
@@ -144,46 +272,81 @@ int kern_attnres(const struct attnres_args *a, struct k3_stream *s)
     for (int i = 0; i < a->snapshots; i++)
         REQUIRE(f32(&a->snapshot[i], rows, cols));
     REQUIRE(a->snapshots == 0 || (vector(a->norm, cols) && vector(a->proj, cols)));
+    REQUIRE(a->out == NULL || vector(a->out, cols));
     return s->backend->attnres(a, s);
+}
+
+static int check_conv(const struct conv_args *a)
+{
+    REQUIRE(f32(a->x, a->x->rows, a->x->cols) && f32(a->y, a->x->rows, a->x->cols));
+    REQUIRE(f32(a->w, a->x->cols, K3_TAPS) && batch_of(a->batch, a->x->rows));
+    return 0;
 }
 
 int kern_conv(const struct conv_args *a, struct k3_stream *s)
 {
-    REQUIRE(f32(a->x, a->x->rows, a->x->cols) && f32(a->y, a->x->rows, a->x->cols));
-    REQUIRE(f32(a->w, a->x->cols, K3_TAPS) && batch_of(a->batch, a->x->rows));
-    return s->backend->conv(a, s);
+    return check_conv(a) < 0 ? -1 : s->backend->conv(a, s);
 }
 
-int kern_kda_gate(const struct kda_gate_args *a, struct k3_stream *s)
+static int check_kda_gate(const struct kda_gate_args *a)
 {
     int64_t rows = a->r->rows, cols = a->r->cols, heads = cols / K3_HEAD_DIM;
     REQUIRE(cols % K3_HEAD_DIM == 0 && f32(a->r, rows, cols) && f32(a->g, rows, cols));
     REQUIRE(a->a_log->cols >= heads && f32(a->a_log, 1, a->a_log->cols) && f32(a->dt_bias, 1, cols));
     REQUIRE(f32(a->b, rows, heads) && f32(a->beta, rows, heads));
-    return s->backend->kda_gate(a, s);
+    return 0;
 }
 
-int kern_kda(const struct kda_args *a, struct k3_stream *s)
+int kern_kda_gate(const struct kda_gate_args *a, struct k3_stream *s)
+{
+    return check_kda_gate(a) < 0 ? -1 : s->backend->kda_gate(a, s);
+}
+
+static int check_kda(const struct kda_args *a)
 {
     int64_t rows = a->q->rows, cols = (int64_t)a->heads * K3_HEAD_DIM;
     REQUIRE(a->heads >= 0 && f32(a->q, rows, cols) && f32(a->k, rows, cols) && f32(a->v, rows, cols));
     REQUIRE(f32(a->g, rows, cols) && f32(a->beta, rows, a->heads) && f32(a->o, rows, cols));
     REQUIRE(batch_of(a->batch, rows));
-    return s->backend->kda(a, s);
+    return 0;
 }
 
-int kern_gated_norm(const struct gated_norm_args *a, struct k3_stream *s)
+int kern_kda(const struct kda_args *a, struct k3_stream *s)
+{
+    return check_kda(a) < 0 ? -1 : s->backend->kda(a, s);
+}
+
+static int check_gated_norm(const struct gated_norm_args *a)
 {
     int64_t rows = a->o->rows, cols = a->o->cols;
     REQUIRE(cols % K3_HEAD_DIM == 0 && f32(a->o, rows, cols) && f32(a->gate, rows, cols) && f32(a->y, rows, cols));
     REQUIRE(f32(a->w, 1, K3_HEAD_DIM));
-    return s->backend->gated_norm(a, s);
+    return 0;
+}
+
+int kern_gated_norm(const struct gated_norm_args *a, struct k3_stream *s)
+{
+    return check_gated_norm(a) < 0 ? -1 : s->backend->gated_norm(a, s);
+}
+
+int kern_kda_block(const struct kda_block_args *a, struct k3_stream *s)
+{
+    const struct kern_backend *b = s->backend;
+
+    if (check_conv(&a->q) < 0 || check_conv(&a->k) < 0 || check_conv(&a->v) < 0 || check_kda_gate(&a->gate) < 0 ||
+        check_kda(&a->delta) < 0 || check_gated_norm(&a->norm) < 0)
+        return -1;
+    if (b->kda_block)
+        return b->kda_block(a, s);
+    if (b->conv(&a->q, s) < 0 || b->conv(&a->k, s) < 0 || b->conv(&a->v, s) < 0 || b->kda_gate(&a->gate, s) < 0)
+        return -1;
+    return b->kda(&a->delta, s) < 0 ? -1 : b->gated_norm(&a->norm, s);
 }
 
 int kern_mla_append(const struct mla_append_args *a, struct k3_stream *s)
 {
     REQUIRE(f32(a->kv, a->kv->rows, K3_CACHE_DIM) && vector(a->w, K3_LATENT_DIM));
-    REQUIRE(latents(a->cache) && batch_of(a->batch, a->kv->rows));
+    REQUIRE(latents(a->cache, s) && batch_of(a->batch, a->kv->rows));
     return s->backend->mla_append(a, s);
 }
 
@@ -192,7 +355,7 @@ int kern_mla_attend(const struct mla_attend_args *a, struct k3_stream *s)
     int64_t rows = a->q->rows, heads = a->heads;
     REQUIRE(heads >= 0 && f32(a->q, rows, heads * K3_QK_DIM) && f32(a->o, rows, heads * K3_V_DIM));
     REQUIRE(a->kv_b->dtype == K3_BF16 && shaped(a->kv_b, heads * (K3_NOPE_DIM + K3_V_DIM), K3_LATENT_DIM));
-    REQUIRE(latents(a->cache) && batch_of(a->batch, rows));
+    REQUIRE(latents(a->cache, s) && batch_of(a->batch, rows));
     return s->backend->mla_attend(a, s);
 }
 

@@ -3,12 +3,14 @@
  * An operation takes one argument struct and the stream that shall do the work.  The stream carries the backend (ref:
  * slow, plain, sums in fp64; cpu: the fast one; cuda), so the forward pass is written once.  A call queues work and
  * returns 0, or -1 when the backend cannot do it (errno EINVAL: a dtype or shape that this operation does not take); it
- * never waits, never allocates.  Results may be read after kern_sync().  All pointers are borrowed until then and lie
- * in the memory that the stream's backend works on.
+ * never waits, never allocates.  Results may be read after kern_sync().  All pointers, those of a kern_batch and lists
+ * of tokens, rows and experts among them, are borrowed until then and lie in the memory that the stream's backend works
+ * on (kern_alloc); only the structs of arguments and tensors themselves are read during the call.
  *
  * Shapes are written [rows, columns]; T is the number of token rows in the step.  Activations are F32 on the CPU
- * backends. The order of every sum depends on shapes only, never on what other rows are in the step. Section numbers
- * are those of docs/k3-model.md ("SPEC").
+ * backends and on cuda, whose matrix products round them to BF16 on their way into the tensor cores. The order of every
+ * sum depends on shapes only, never on what other rows are in the step. Section numbers are those of docs/k3-model.md
+ * ("SPEC").
  *
  * Nothing of src/ is included here. */
 #ifndef K3_KERNELS_H
@@ -31,7 +33,8 @@ enum {
     K3_PREFILL_BLOCK = 64,                      /* tokens: the steps of a prompt begin at multiples of it */
     K3_EXPAND_BLOCK = 128,                      /* tokens, a multiple of the above: see struct kern_batch */
     K3_MAX_SNAPSHOTS = 16,                      /* AttnRes snapshots, 8 in K3 */
-    K3_MAX_TOPK = 32                            /* experts of a token, 16 in K3 */
+    K3_MAX_TOPK = 32,                           /* experts of a token, 16 in K3 */
+    K3_MAX_LINEARS = 8                          /* products of one kern_linears() */
 };
 
 enum k3_dtype {
@@ -92,15 +95,55 @@ static inline int32_t kern_expanded_rows(const struct kern_batch *b, int32_t i)
 struct k3_stream;
 
 /* name: "ref"; "cpu", the fastest variant that this machine has; "cpu-avx512", "cpu-avx2" or "cpu-plain" (no special
- * instructions) for one of them, to bisect a drift; or "cuda" where built.  threads: CPU threads that share the work, 1
- * for none beside the caller; they change no bit of a result.  One thread at a time may use a stream.  All memory that
- * the operations need is taken here (ref: when an operation first needs it).  NULL with errno ENOTSUP for a backend
- * that this build or this machine does not have, ENOMEM or EAGAIN. */
+ * instructions) for one of them, to bisect a drift; or, where built, "cuda" for the first GPU that this process sees
+ * and "cuda:N" for another.  threads: CPU threads that share the work, 1 for none beside the caller; they change no bit
+ * of a result.  One thread at a time may use a stream.  All memory that the operations need is taken here (ref: when an
+ * operation first needs it).  NULL with errno ENOTSUP for a backend that this build or this machine does not have,
+ * ENOMEM or EAGAIN. */
 struct k3_stream *kern_stream_create(const char *name, int threads);
 void kern_stream_destroy(struct k3_stream *s);
-/* What computes: "ref", "cpu-avx512", "cpu-avx2", "cpu-plain". */
+/* What computes: "ref", "cpu-avx512", "cpu-avx2", "cpu-plain", "cuda". */
 const char *kern_stream_name(const struct k3_stream *s);
+/* Wait for all that was queued; -1 when some of it failed. */
 int kern_sync(struct k3_stream *s);
+/* A sentence for the last call on this stream that failed, from errno where the backend has none of its own. */
+const char *kern_stream_error(const struct k3_stream *s);
+/* The backend's own handle of the stream (cuda: its cudaStream_t), NULL on CPU backends. */
+void *kern_stream_native(const struct k3_stream *s);
+
+/* --- memory ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Whether what kern_alloc() gives is this process' own memory, to be read and written without kern_copy(). */
+int kern_is_host(const struct k3_stream *s);
+/* The dtype of latent caches that this backend works on: K3_F32 or K3_BF16. */
+enum k3_dtype kern_latent_dtype(const struct k3_stream *s);
+/* Memory for what operations work on; reads as zeros, aligned to 256 bytes at least, on the CPU costs pages only where
+ * it is touched.  NULL with errno ENOMEM. */
+void *kern_alloc(struct k3_stream *s, size_t bytes);
+void kern_free(struct k3_stream *s, void *p, size_t bytes);
+/* This process' memory which the device also reaches (cuda: pinned): what kern_copy() takes without a detour, and
+ * operations read slowly.  NULL with errno ENOMEM. */
+void *kern_alloc_host(struct k3_stream *s, size_t bytes);
+void kern_free_host(struct k3_stream *s, void *p, size_t bytes);
+/* Copy `rows` rows of `bytes` bytes, whose starts are to_step and from_step bytes apart, in this process' or the
+ * device's memory.  Queued like an operation. */
+int kern_copy(struct k3_stream *s, void *to, size_t to_step, const void *from, size_t from_step, size_t bytes,
+              size_t rows);
+
+/* --- graphs ----------------------------------------------------------------------------------------------------------
+ */
+
+struct kern_graph;
+
+/* Record what is queued from here on instead of running it, until kern_graph_end().  -1 with errno ENOTSUP on a backend
+ * that runs operations at once. */
+int kern_graph_begin(struct k3_stream *s);
+/* NULL when something between could not be recorded. */
+struct kern_graph *kern_graph_end(struct k3_stream *s);
+/* Queue the whole of it, on the stream that recorded it. */
+int kern_graph_run(struct kern_graph *g, struct k3_stream *s);
+void kern_graph_destroy(struct kern_graph *g);
 
 /* --- dense -------------------------------------------------------------------------------------------------------- */
 
@@ -131,6 +174,14 @@ struct linear_args {
 };
 int kern_linear(const struct linear_args *a, struct k3_stream *s);
 
+/* Up to K3_MAX_LINEARS products that do not wait for each other: none reads or adds to what another writes.  The same
+ * bits as one after the other. */
+struct linears_args {
+    const struct linear_args *product; /* [count] */
+    int32_t count;
+};
+int kern_linears(const struct linears_args *a, struct k3_stream *s);
+
 /* y += x.  [T, n] each. */
 struct add_args {
     const struct k3_tensor *x;
@@ -159,7 +210,7 @@ int kern_situ(const struct situ_args *a, struct k3_stream *s);
 /* --- Block Attention Residuals (SPEC 4.3) ---------------------------------------------------------------------------
  */
 
-/* y = sum_i a_i v_i over the candidates v = snapshot[0..snapshots-1], p, where a = softmax of
+/* y = RMS(sum_i a_i v_i; out) over the candidates v = snapshot[0..snapshots-1], p, where a = softmax of
  * s_i = (v_i . (norm * proj)) / sqrt(mean v_i^2 + eps).  y must not overlap a candidate. */
 struct attnres_args {
     const struct k3_tensor *p;           /* [T, H] */
@@ -168,6 +219,7 @@ struct attnres_args {
     const struct k3_tensor *norm, *proj; /* [1, H] */
     const struct k3_tensor *y;
     float eps;
+    const struct k3_tensor *out; /* [1, H]: weight of that last norm (SPEC 4.1); NULL for none */
 };
 int kern_attnres(const struct attnres_args *a, struct k3_stream *s);
 
@@ -220,14 +272,24 @@ struct gated_norm_args {
 };
 int kern_gated_norm(const struct gated_norm_args *a, struct k3_stream *s);
 
+/* Convolutions, gates, delta rule and norm of one KDA layer, one after the other.  What lies between them (the y of the
+ * convolutions, g and beta) is the backend's own: it may leave those tensors as they are. */
+struct kda_block_args {
+    struct conv_args q, k, v;
+    struct kda_gate_args gate;
+    struct kda_args delta;       /* its q, k, v are the y of the convolutions; its g and beta those of the gate */
+    struct gated_norm_args norm; /* its o is delta's */
+};
+int kern_kda_block(const struct kda_block_args *a, struct k3_stream *s);
+
 /* --- Multi-head Latent Attention (SPEC 4.5, 6) -----------------------------------------------------------------------
  */
 
 /* The latent cache of one layer: [pages, page_tokens, K3_CACHE_DIM], a token's 512 latents (normalised) then its 64 raw
  * keys. */
 struct kern_latents {
-    void *data; /* F32 on the CPU */
-    enum k3_dtype dtype;
+    void *data;
+    enum k3_dtype dtype; /* kern_latent_dtype() */
     int32_t page_tokens;
 };
 

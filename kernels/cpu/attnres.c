@@ -85,5 +85,5 @@ static void rows(struct cpu_worker *worker, const void *arg)
 int CPU(attnres)(const struct attnres_args *a, struct k3_stream *s)
 {
     CPU(run)(s, 1 + a->p->rows * a->p->cols * a->snapshots / 16384, rows, a);
-    return 0;
+    return a->out ? CPU(rmsnorm)(&(struct rmsnorm_args){a->y, a->out, a->y, a->eps}, s) : 0;
 }

@@ -21,7 +21,6 @@ static double score(const struct attnres_args *a, const struct k3_tensor *v, int
 int ref_attnres(const struct attnres_args *a, struct k3_stream *s)
 {
     int m = a->snapshots;
-    (void)s;
     for (int64_t t = 0; t < a->p->rows; t++) {
         double w[K3_MAX_SNAPSHOTS + 1] = {1}, max = -INFINITY, sum = 0;
         for (int i = 0; m > 0 && i <= m; i++) {
@@ -37,5 +36,5 @@ int ref_attnres(const struct attnres_args *a, struct k3_stream *s)
             ref_put(a->y, t, d, y);
         }
     }
-    return 0;
+    return a->out ? ref_rmsnorm(&(struct rmsnorm_args){a->y, a->out, a->y, a->eps}, s) : 0;
 }

@@ -7,9 +7,9 @@
 #include "comm/comm.h"
 
 struct comm_ops {
-    int (*allreduce)(struct comm *c, float *x, size_t count, struct k3_error *err);
-    int (*allgather_columns)(struct comm *c, const float *mine, float *all, int64_t rows, const int64_t *begin,
-                             struct k3_error *err);
+    int (*allreduce)(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err);
+    int (*allgather_columns)(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
+                             const int64_t *begin, struct k3_error *err);
     int (*allgather)(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err);
     int (*broadcast)(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
     int (*broadcast_idle)(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
@@ -18,9 +18,21 @@ struct comm_ops {
     void (*destroy)(struct comm *c);
 };
 
+/* Collectives between GPUs, ended before the communicator itself. */
+struct comm_device {
+    int (*allreduce)(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err);
+    int (*allgather_columns)(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
+                             const int64_t *begin, struct k3_error *err);
+    void (*destroy)(struct comm_device *d);
+};
+
 struct comm {
     const struct comm_ops *ops;
     int rank, size;
+    struct comm_device *device; /* NULL: activations go the way of everything else */
 };
+
+/* Over NCCL; the ranks learn the unique id from rank 0 through c. */
+struct comm_device *comm_nccl_create(struct comm *c, struct k3_stream *s, struct k3_error *err);
 
 #endif

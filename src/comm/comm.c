@@ -58,6 +58,8 @@ void comm_destroy(struct comm *c)
         return;
 
     int saved = errno;
+    if (c->device)
+        c->device->destroy(c->device);
     c->ops->destroy(c);
     errno = saved;
 }
@@ -72,15 +74,29 @@ int comm_size(const struct comm *c)
     return c->size;
 }
 
-int comm_allreduce(struct comm *c, float *x, size_t count, struct k3_error *err)
+int comm_attach(struct comm *c, struct k3_stream *s, struct k3_error *err)
 {
-    return c->ops->allreduce(c, x, count, err);
+    if (c->size == 1 || kern_is_host(s))
+        return 0;
+#ifdef HAVE_NCCL
+    c->device = comm_nccl_create(c, s, err);
+    return c->device ? 0 : -1;
+#else
+    errno = ENOTSUP;
+    return k3_errorf(err, "%d ranks with GPUs, but this build has no NCCL: configure --with-nccl", c->size);
+#endif
 }
 
-int comm_allgather_columns(struct comm *c, const float *mine, float *all, int64_t rows, const int64_t *begin,
-                           struct k3_error *err)
+int comm_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err)
 {
-    return c->ops->allgather_columns(c, mine, all, rows, begin, err);
+    return c->device ? c->device->allreduce(c, s, x, count, err) : c->ops->allreduce(c, s, x, count, err);
+}
+
+int comm_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
+                           const int64_t *begin, struct k3_error *err)
+{
+    return c->device ? c->device->allgather_columns(c, s, mine, all, rows, begin, err)
+                     : c->ops->allgather_columns(c, s, mine, all, rows, begin, err);
 }
 
 int comm_allgather(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err)

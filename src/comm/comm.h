@@ -1,4 +1,7 @@
-/* comm.h - what ranks say to each other: a few collectives, over MPI or within one process
+/* comm.h - what ranks say to each other: a few collectives, over MPI and NCCL or within one process
+ *
+ * Activations are exchanged in the memory of a stream and in its order: over MPI once the stream has come to rest, over
+ * NCCL as one more operation of the stream.  Everything else lies in this process' memory and goes over MPI.
  *
  * Every rank of a communicator makes the same calls in the same order with the same sizes.  Sums are taken in rank
  * order for every element, so that a result's bits depend on the layout only, never on the size of the message or on
@@ -11,6 +14,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "kernels/kernels.h"
 
 struct comm;
 
@@ -24,15 +28,19 @@ struct comm *comm_create(struct k3_error *err);
 /* Waits for the other ranks to do the same; one that gives up alone calls comm_abort(). */
 void comm_destroy(struct comm *c);
 
+/* All ranks, once, before they exchange activations in the memory of a GPU's stream; nothing to do for others.  Borrows
+ * the stream. */
+int comm_attach(struct comm *c, struct k3_stream *s, struct k3_error *err);
+
 int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);
 
 /* x[i] = sum over ranks of x[i], in rank order; count floats. */
-int comm_allreduce(struct comm *c, float *x, size_t count, struct k3_error *err);
+int comm_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err);
 /* Rank r holds mine [rows, begin[r + 1] - begin[r]] and everyone gets all [rows, begin[size]]; begin has size + 1
  * entries from 0. */
-int comm_allgather_columns(struct comm *c, const float *mine, float *all, int64_t rows, const int64_t *begin,
-                           struct k3_error *err);
+int comm_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
+                           const int64_t *begin, struct k3_error *err);
 /* Every rank contributes `bytes` and gets all contributions in rank order; all [size * bytes]. */
 int comm_allgather(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err);
 int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);

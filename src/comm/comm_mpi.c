@@ -89,10 +89,18 @@ static int allreduce_pieces(struct comm_mpi *m, float *x, int n, struct k3_error
     return 0;
 }
 
-static int mpi_allreduce(struct comm *c, float *x, size_t count, struct k3_error *err)
+/* Bring a stream to rest, so that its results lie in this process' memory. */
+static int come_to_rest(struct k3_stream *s, struct k3_error *err)
+{
+    return kern_sync(s) < 0 ? k3_errorf(err, "backend %s: %s", kern_stream_name(s), kern_stream_error(s)) : 0;
+}
+
+static int mpi_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err)
 {
     struct comm_mpi *m = self(c);
 
+    if (come_to_rest(s, err) < 0)
+        return -1;
     for (size_t at = 0; at < count; at += BLOCK) {
         int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         int rc = (size_t)n * (size_t)c->size <= GATHER_WHOLE ? allreduce_whole(m, x + at, n, err)
@@ -104,12 +112,14 @@ static int mpi_allreduce(struct comm *c, float *x, size_t count, struct k3_error
 }
 
 /* As many rows at a time as the buffer holds; a single row lands where it belongs without it. */
-static int mpi_allgather_columns(struct comm *c, const float *mine, float *all, int64_t rows, const int64_t *begin,
-                                 struct k3_error *err)
+static int mpi_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
+                                 const int64_t *begin, struct k3_error *err)
 {
     struct comm_mpi *m = self(c);
     int64_t cols = begin[c->size], width = begin[c->rank + 1] - begin[c->rank];
 
+    if (come_to_rest(s, err) < 0)
+        return -1;
     if (cols == 0)
         return 0;
     if (cols > INT_MAX) {

@@ -104,8 +104,12 @@ static int load(struct bench *b, struct k3_error *err)
                             .pages = BENCH_BATCH * SLOT_PAGES,
                             .slot_pages = SLOT_PAGES,
                             .page_tokens = PAGE_TOKENS};
-    struct forward_limits fl = {
-        .rows = l.rows, .outputs = l.slots, .slots = l.slots, .pages = l.pages, .page_tokens = l.page_tokens};
+    struct forward_limits fl = {.rows = l.rows,
+                                .outputs = l.slots,
+                                .slots = l.slots,
+                                .pages = l.pages,
+                                .page_tokens = l.page_tokens,
+                                .slot_pages = l.slot_pages};
 
     if (MOST_TOKENS > b->config->max_position)
         return k3_errorf(err, "%s: --bench needs a context of %d tokens, config.json says %d", o->model, MOST_TOKENS,
@@ -114,8 +118,11 @@ static int load(struct bench *b, struct k3_error *err)
     if (!b->stream)
         return k3_errorf(err, "backend %s: %s", o->backend,
                          errno == ENOTSUP ? "this build does not have it" : strerror(errno));
+    fl.latents = kern_latent_dtype(b->stream);
+    if (comm_attach(b->comm, b->stream, err) < 0)
+        return -1;
     b->profile = kern_profile_create();
-    b->weights = weights_load(o->model, b->config, &b->shard, NULL, NULL, err);
+    b->weights = weights_load(o->model, b->config, &b->shard, b->stream, NULL, NULL, err);
     if (!b->weights || !b->profile)
         return -1;
     b->forward = forward_create(b->config, &b->shard, b->weights, b->comm, b->stream, &fl, err);

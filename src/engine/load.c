@@ -48,7 +48,8 @@ static void loaded(uint64_t done, uint64_t total, void *arg)
 }
 
 struct weights *load_weights(const char *model_dir, const struct k3_config *config, const struct shard *sh,
-                             struct comm *c, load_progress_f *progress, void *arg, struct k3_error *err)
+                             struct k3_stream *s, struct comm *c, load_progress_f *progress, void *arg,
+                             struct k3_error *err)
 {
     size_t ranks = (size_t)comm_size(c);
     struct load l = {.comm = c,
@@ -59,7 +60,7 @@ struct weights *load_weights(const char *model_dir, const struct k3_config *conf
                      .arg = arg};
 
     loaded(0, weights_bytes(config, sh), &l);
-    struct weights *w = weights_load(model_dir, config, sh, loaded, &l, err);
+    struct weights *w = weights_load(model_dir, config, sh, s, loaded, &l, err);
     while (l.told <= LOAD_PIECES) /* failed, but the others are waiting */
         meet(&l, 0, 0);
     if (comm_agree(c, w ? 0 : -1, err) < 0) {

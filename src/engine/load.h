@@ -17,6 +17,7 @@ typedef void load_progress_f(const uint64_t *done, const uint64_t *total, int ra
 
 /* weights_load() on all ranks of c at once; `progress` is called on rank 0.  It fails on all ranks or on none. */
 struct weights *load_weights(const char *model_dir, const struct k3_config *config, const struct shard *sh,
-                             struct comm *c, load_progress_f *progress, void *arg, struct k3_error *err);
+                             struct k3_stream *s, struct comm *c, load_progress_f *progress, void *arg,
+                             struct k3_error *err);
 
 #endif

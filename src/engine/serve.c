@@ -103,7 +103,9 @@ static struct forward_limits forward_limits(const struct engine *e)
                                    .slots = e->limits.slots,
                                    .checkpoints = e->limits.checkpoints,
                                    .pages = e->limits.pages,
-                                   .page_tokens = e->limits.page_tokens};
+                                   .page_tokens = e->limits.page_tokens,
+                                   .slot_pages = e->limits.slot_pages,
+                                   .latents = kern_latent_dtype(e->stream)};
 }
 
 /* The headers of all its files are read, so that one which is missing or cut ends the job now and not at every start.
@@ -244,7 +246,10 @@ static int load(struct engine *e, struct k3_error *err)
 {
     struct forward_limits limits = forward_limits(e);
 
-    e->weights = load_weights(e->settings->k3served.model, &e->config, &e->shard, e->comm, tell_progress, e, err);
+    if (comm_agree(e->comm, comm_attach(e->comm, e->stream, err), err) < 0)
+        return -1;
+    e->weights =
+        load_weights(e->settings->k3served.model, &e->config, &e->shard, e->stream, e->comm, tell_progress, e, err);
     if (!e->weights)
         return -1;
     e->forward = forward_create(&e->config, &e->shard, e->weights, e->comm, e->stream, &limits, err);

@@ -53,15 +53,19 @@ static int load(struct single *s, const struct single_options *o, const struct k
         .slots = 1,
         .pages = s->pages,
         .page_tokens = PAGE_TOKENS,
+        .slot_pages = s->pages,
     };
 
-    if (s->shard.rank == 0)
-        log_memory(c, &s->shard, &limits);
     s->stream = kern_stream_create(o->backend, o->threads);
     if (!s->stream)
         return k3_errorf(err, "backend %s: %s", o->backend,
                          errno == ENOTSUP ? "this build does not have it" : strerror(errno));
-    s->weights = weights_load(o->model, c, &s->shard, NULL, NULL, err);
+    limits.latents = kern_latent_dtype(s->stream);
+    if (s->shard.rank == 0)
+        log_memory(c, &s->shard, &limits);
+    if (comm_attach(comm, s->stream, err) < 0)
+        return -1;
+    s->weights = weights_load(o->model, c, &s->shard, s->stream, NULL, NULL, err);
     if (!s->weights)
         return -1;
     s->forward = forward_create(c, &s->shard, s->weights, comm, s->stream, &limits, err);

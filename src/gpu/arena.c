@@ -1,20 +1,12 @@
-#include "gpu/arena.h"
+#include "gpu/arena_private.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/alloc.h"
 #include "common/log.h"
-
-struct arena {
-    char *base;          /* NULL while counting */
-    uint64_t used, size; /* size is known at commit */
-    struct arena_row part[ARENA_PARTS];
-    int parts, current;
-};
 
 /* a + b, held at UINT64_MAX: absurd sizes fail at commit, not by wrapping round. */
 static uint64_t add(uint64_t a, uint64_t b)
@@ -39,7 +31,7 @@ void arena_destroy(struct arena *a)
 
     int saved = errno;
     if (a->base)
-        munmap(a->base, a->size);
+        a->release(a->stream, a->base, a->size);
     free(a);
     errno = saved;
 }
@@ -65,22 +57,6 @@ void *arena_take(struct arena *a, uint64_t bytes)
     }
     assert(a->used <= a->size);
     return a->base + at;
-}
-
-int arena_commit(struct arena *a, struct k3_error *err)
-{
-    uint64_t size = a->used ? a->used : ARENA_ALIGN;
-    void *base = MAP_FAILED;
-
-    errno = ENOMEM;
-    if (size <= SIZE_MAX / 2)
-        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return k3_errorf(err, "no memory for %llu bytes: %s", (unsigned long long)size, strerror(errno));
-    a->base = base;
-    a->size = size;
-    a->used = 0;
-    return 0;
 }
 
 uint64_t arena_bytes(const struct arena *a, const char *part)

@@ -1,16 +1,17 @@
 /* arena.h - one block of memory, laid out once, with its budget by part
  *
  * The same function lays an arena out twice: while counting, arena_take() returns NULL and only adds up; after
- * arena_commit() the same calls return the places.  Nothing is given back before arena_destroy().  Without a GPU the
- * block is anonymous memory of this process; it reads as zeros and costs pages only where it is touched. */
+ * arena_commit() the same calls return the places.  Nothing is given back before arena_destroy().  The block is memory
+ * of a stream's backend (kernels.h, kern_alloc): the GPU's, or this process'. */
 #ifndef K3_GPU_ARENA_H
 #define K3_GPU_ARENA_H
 
 #include <stdint.h>
 
 #include "common/error.h"
+#include "kernels/kernels.h"
 
-enum { ARENA_ALIGN = 64, ARENA_PARTS = 8 };
+enum { ARENA_ALIGN = 256, ARENA_PARTS = 8 };
 
 struct arena;
 
@@ -21,7 +22,8 @@ void arena_destroy(struct arena *a);
 void arena_part(struct arena *a, const char *name);
 /* The next bytes, aligned to ARENA_ALIGN, in a part begun before.  After commit: the same sizes in the same order. */
 void *arena_take(struct arena *a, uint64_t bytes);
-int arena_commit(struct arena *a, struct k3_error *err);
+/* Borrows s until arena_destroy(). */
+int arena_commit(struct arena *a, struct k3_stream *s, struct k3_error *err);
 
 /* Bytes taken for one part; UINT64_MAX when they are beyond counting. */
 uint64_t arena_bytes(const struct arena *a, const char *part);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 
 /* The norms of the two low-rank inputs of MLA keep the default of the class that the published code builds them from,
  * not rms_norm_eps (SPEC 4.1). */
@@ -21,7 +20,7 @@ void forward_trace(struct forward *f, void (*trace)(int layer, const struct k3_t
 static int did(struct forward *f, const char *operation, int rc)
 {
     if (rc < 0)
-        k3_errorf(f->err, "backend %s: %s: %s", kern_stream_name(f->s), operation, strerror(errno));
+        k3_errorf(f->err, "backend %s: %s: %s", kern_stream_name(f->s), operation, kern_stream_error(f->s));
     return rc;
 }
 
@@ -44,6 +43,20 @@ static int linear_add(struct forward *f, enum tensor_role role, int l, const str
 {
     struct linear_args a = {.x = x, .w = weight(f, role, l), .y = y, .accumulate = 1};
     return did(f, "linear", kern_linear(&a, f->s));
+}
+
+/* y = W x of several weights */
+struct product {
+    enum tensor_role role;
+    const struct k3_tensor *x, *y;
+};
+static int linears(struct forward *f, int l, const struct product *product, int count)
+{
+    struct linear_args a[K3_MAX_LINEARS];
+
+    for (int i = 0; i < count; i++)
+        a[i] = (struct linear_args){.x = product[i].x, .w = weight(f, product[i].role, l), .y = product[i].y};
+    return did(f, "linears", kern_linears(&(struct linears_args){a, count}, f->s));
 }
 
 /* y = 0: the sum over no columns at all. */
@@ -69,30 +82,19 @@ static int situ(struct forward *f, const struct k3_tensor *gate, const struct k3
     return did(f, "situ", kern_situ(&a, f->s));
 }
 
-static int conv(struct forward *f, enum tensor_role role, int l, const struct k3_tensor *x, const struct k3_tensor *y,
-                void *state)
-{
-    struct conv_args a = {.x = x, .w = weight(f, role, l), .y = y, .state = state, .batch = f->batch};
-    return did(f, "conv", kern_conv(&a, f->s));
-}
-
 /* x = the sum of all ranks' x */
 static int all_reduce(struct forward *f, const struct k3_tensor *x)
 {
     if (comm_size(f->comm) == 1)
         return 0;
-    if (did(f, "sync", kern_sync(f->s)) < 0)
-        return -1;
-    return comm_allreduce(f->comm, x->data, (size_t)(x->rows * x->cols), f->err);
+    return comm_allreduce(f->comm, f->s, x->data, (size_t)(x->rows * x->cols), f->err);
 }
 
 /* all = every rank's columns side by side */
 static int all_gather(struct forward *f, const struct k3_tensor *mine, const struct k3_tensor *all,
                       const int64_t *begin)
 {
-    if (did(f, "sync", kern_sync(f->s)) < 0)
-        return -1;
-    return comm_allgather_columns(f->comm, mine->data, all->data, mine->rows, begin, f->err);
+    return comm_allgather_columns(f->comm, f->s, mine->data, all->data, mine->rows, begin, f->err);
 }
 
 /* --- the model (SPEC 4) --------------------------------------------------------------------------------------------
@@ -116,9 +118,10 @@ static int mix_residuals(struct forward *f, enum tensor_role res_norm, enum tens
         .proj = weight(f, res_proj, l),
         .y = &f->act.x,
         .eps = f->c->rms_eps,
+        .out = weight(f, norm, l),
     };
 
-    return did(f, "attnres", kern_attnres(&a, f->s)) < 0 ? -1 : rmsnorm(f, norm, l, &f->act.x, f->c->rms_eps);
+    return did(f, "attnres", kern_attnres(&a, f->s));
 }
 
 /* p = p + branch */
@@ -129,65 +132,59 @@ static int add_branch(struct forward *f)
     return did(f, "add", kern_add(&a, f->s));
 }
 
-static int kda_gate(struct forward *f, int l)
+static struct conv_args conv(const struct forward *f, enum tensor_role role, int l, const struct k3_tensor *x,
+                             const struct k3_tensor *y, void *state)
 {
-    struct activations *t = &f->act;
-    struct kda_gate_args a = {
-        .r = &t->decay,
-        .a_log = weight(f, T_KDA_A_LOG, l),
-        .dt_bias = weight(f, T_KDA_DT_BIAS, l),
-        .b = &t->beta,
-        .g = &t->decay,
-        .beta = &t->beta,
-        .lower_bound = f->c->gate_lower_bound,
-    };
-
-    return did(f, "kda_gate", kern_kda_gate(&a, f->s));
+    return (struct conv_args){.x = x, .w = weight(f, role, l), .y = y, .state = state, .batch = f->batch};
 }
 
-static int delta_rule(struct forward *f, int l)
+/* Short convolutions, gates, delta rule and norm: o_kda. */
+static int kda_block(struct forward *f, int l)
 {
     struct activations *t = &f->act;
-    struct kda_args a = {
-        .q = &t->q,
-        .k = &t->k,
-        .v = &t->v,
-        .g = &t->decay,
-        .beta = &t->beta,
-        .o = &t->o_kda,
-        .state = f->state[l].kda,
-        .heads = f->kda_heads,
-        .batch = f->batch,
+    struct layer_state *st = &f->state[l];
+    struct kda_block_args a = {
+        .q = conv(f, T_KDA_Q_CONV, l, &t->q_in, &t->q, st->q_conv),
+        .k = conv(f, T_KDA_K_CONV, l, &t->k_in, &t->k, st->k_conv),
+        .v = conv(f, T_KDA_V_CONV, l, &t->v_in, &t->v, st->v_conv),
+        .gate = {.r = &t->decay,
+                 .a_log = weight(f, T_KDA_A_LOG, l),
+                 .dt_bias = weight(f, T_KDA_DT_BIAS, l),
+                 .b = &t->beta,
+                 .g = &t->decay,
+                 .beta = &t->beta,
+                 .lower_bound = f->c->gate_lower_bound},
+        .delta = {.q = &t->q,
+                  .k = &t->k,
+                  .v = &t->v,
+                  .g = &t->decay,
+                  .beta = &t->beta,
+                  .o = &t->o_kda,
+                  .state = st->kda,
+                  .heads = f->kda_heads,
+                  .batch = f->batch},
+        .norm = {.o = &t->o_kda,
+                 .gate = &t->gate_kda,
+                 .w = weight(f, T_KDA_O_NORM, l),
+                 .y = &t->o_kda,
+                 .eps = f->c->rms_eps},
     };
 
-    return did(f, "kda", kern_kda(&a, f->s));
-}
-
-static int gated_norm(struct forward *f, int l)
-{
-    struct activations *t = &f->act;
-    struct gated_norm_args a = {
-        .o = &t->o_kda, .gate = &t->gate_kda, .w = weight(f, T_KDA_O_NORM, l), .y = &t->o_kda, .eps = f->c->rms_eps};
-
-    return did(f, "gated_norm", kern_gated_norm(&a, f->s));
+    return did(f, "kda_block", kern_kda_block(&a, f->s));
 }
 
 /* SPEC 4.4, on this rank's heads */
 static int kda_heads(struct forward *f, int l)
 {
     struct activations *t = &f->act;
-    struct layer_state *st = &f->state[l];
+    const struct product product[] = {
+        {T_KDA_Q, &t->x, &t->q_in},  {T_KDA_K, &t->x, &t->k_in}, {T_KDA_V, &t->x, &t->v_in},
+        {T_KDA_F_A, &t->x, &t->low}, {T_KDA_B, &t->x, &t->beta}, {T_KDA_G, &t->x, &t->gate_kda},
+    };
 
-    if (linear(f, T_KDA_Q, l, &t->x, &t->q_in) < 0 || conv(f, T_KDA_Q_CONV, l, &t->q_in, &t->q, st->q_conv) < 0 ||
-        linear(f, T_KDA_K, l, &t->x, &t->k_in) < 0 || conv(f, T_KDA_K_CONV, l, &t->k_in, &t->k, st->k_conv) < 0 ||
-        linear(f, T_KDA_V, l, &t->x, &t->v_in) < 0 || conv(f, T_KDA_V_CONV, l, &t->v_in, &t->v, st->v_conv) < 0)
+    if (linears(f, l, product, sizeof product / sizeof *product) < 0 || linear(f, T_KDA_F_B, l, &t->low, &t->decay) < 0)
         return -1;
-    if (linear(f, T_KDA_F_A, l, &t->x, &t->low) < 0 || linear(f, T_KDA_F_B, l, &t->low, &t->decay) < 0 ||
-        linear(f, T_KDA_B, l, &t->x, &t->beta) < 0 || kda_gate(f, l) < 0)
-        return -1;
-    if (delta_rule(f, l) < 0)
-        return -1;
-    return linear(f, T_KDA_G, l, &t->x, &t->gate_kda) < 0 ? -1 : gated_norm(f, l);
+    return kda_block(f, l);
 }
 
 static int latent_append(struct forward *f, int l)
@@ -228,13 +225,15 @@ static int sigmoid_gate(struct forward *f)
 static int mla_heads(struct forward *f, int l)
 {
     struct activations *t = &f->act;
+    const struct product product[] = {
+        {T_MLA_Q_A, &t->x, &t->q_low}, {T_MLA_KV_A, &t->x, &t->kv}, {T_MLA_G, &t->x, &t->gate_mla}};
 
-    if (linear(f, T_MLA_Q_A, l, &t->x, &t->q_low) < 0 || rmsnorm(f, T_MLA_Q_A_NORM, l, &t->q_low, low_rank_eps) < 0 ||
-        linear(f, T_MLA_Q_B, l, &t->q_low, &t->mla_q) < 0)
+    if (linears(f, l, product, sizeof product / sizeof *product) < 0 ||
+        rmsnorm(f, T_MLA_Q_A_NORM, l, &t->q_low, low_rank_eps) < 0 || linear(f, T_MLA_Q_B, l, &t->q_low, &t->mla_q) < 0)
         return -1;
-    if (linear(f, T_MLA_KV_A, l, &t->x, &t->kv) < 0 || latent_append(f, l) < 0 || latent_attend(f, l) < 0)
+    if (latent_append(f, l) < 0 || latent_attend(f, l) < 0)
         return -1;
-    return linear(f, T_MLA_G, l, &t->x, &t->gate_mla) < 0 ? -1 : sigmoid_gate(f);
+    return sigmoid_gate(f);
 }
 
 /* y = Attn_l(x): the heads of all ranks.  A rank without heads adds nothing. */
@@ -303,9 +302,10 @@ static struct k3_tensor my_latent(const struct forward *f)
 static int run_dense(struct forward *f, int l, const struct k3_tensor *y)
 {
     struct activations *t = &f->act;
+    const struct product product[] = {{T_MLP_GATE, &t->x, &t->dense_gate}, {T_MLP_UP, &t->x, &t->dense_up}};
 
-    if (linear(f, T_MLP_GATE, l, &t->x, &t->dense_gate) < 0 || linear(f, T_MLP_UP, l, &t->x, &t->dense_up) < 0 ||
-        situ(f, &t->dense_gate, &t->dense_up) < 0 || linear(f, T_MLP_DOWN, l, &t->dense_gate, y) < 0)
+    if (linears(f, l, product, 2) < 0 || situ(f, &t->dense_gate, &t->dense_up) < 0 ||
+        linear(f, T_MLP_DOWN, l, &t->dense_gate, y) < 0)
         return -1;
     return all_reduce(f, y);
 }
@@ -314,20 +314,20 @@ static int run_dense(struct forward *f, int l, const struct k3_tensor *y)
 static int run_experts(struct forward *f, int l, const struct k3_tensor *y)
 {
     struct activations *t = &f->act;
+    const struct product product[] = {{T_ROUTER, &t->x, &t->router},
+                                      {T_LATENT_DOWN, &t->x, &t->z_mine},
+                                      {T_SHARED_GATE, &t->x, &t->shared_gate},
+                                      {T_SHARED_UP, &t->x, &t->shared_up}};
 
-    if (linear(f, T_ROUTER, l, &t->x, &t->router) < 0 || route(f, l) < 0)
-        return -1;
-    if (linear(f, T_LATENT_DOWN, l, &t->x, &t->z_mine) < 0 || all_gather(f, &t->z_mine, &t->z, f->latent_begin) < 0)
+    if (linears(f, l, product, sizeof product / sizeof *product) < 0 || route(f, l) < 0 ||
+        all_gather(f, &t->z_mine, &t->z, f->latent_begin) < 0)
         return -1;
     if (sum_experts(f, l) < 0 || all_reduce(f, &t->sum) < 0)
         return -1;
     if (f->c->latent_norm && rmsnorm(f, T_LATENT_NORM, l, &t->sum, f->c->rms_eps) < 0)
         return -1;
     struct k3_tensor mine = my_latent(f);
-    if (linear(f, T_LATENT_UP, l, &mine, y) < 0)
-        return -1;
-    if (linear(f, T_SHARED_GATE, l, &t->x, &t->shared_gate) < 0 ||
-        linear(f, T_SHARED_UP, l, &t->x, &t->shared_up) < 0 || situ(f, &t->shared_gate, &t->shared_up) < 0 ||
+    if (linear(f, T_LATENT_UP, l, &mine, y) < 0 || situ(f, &t->shared_gate, &t->shared_up) < 0 ||
         linear_add(f, T_SHARED_DOWN, l, &t->shared_gate, y) < 0)
         return -1;
     return all_reduce(f, y);
@@ -354,10 +354,10 @@ static int ffn_sublayer(struct forward *f, int l)
 }
 
 /* p = E[token] (SPEC 4.2): each rank knows a part of the vocabulary and has zeros for the rest. */
-static int embed(struct forward *f, const int32_t *token)
+static int embed(struct forward *f)
 {
     struct embed_args a = {
-        .token = token,
+        .token = f->token,
         .table = weight(f, T_EMBED, -1),
         .first = (int32_t)f->vocab_begin[f->sh->rank],
         .y = running(f),
@@ -367,9 +367,9 @@ static int embed(struct forward *f, const int32_t *token)
 }
 
 /* logits = Wlm RMS(mix(p, R); norm) of the rows that are asked for (SPEC 4.7) */
-static int head(struct forward *f, const int32_t *row)
+static int head(struct forward *f)
 {
-    struct gather_args a = {.x = &f->act.x, .row = row, .y = &f->head_in};
+    struct gather_args a = {.x = &f->act.x, .row = f->output, .y = &f->head_in};
 
     if (mix_residuals(f, T_OUT_RES_NORM, T_OUT_RES_PROJ, T_NORM, -1) < 0 ||
         did(f, "gather", kern_gather(&a, f->s)) < 0 || linear(f, T_LM_HEAD, -1, &f->head_in, &f->head_out) < 0)
@@ -385,29 +385,30 @@ static int trace_layer(struct forward *f, int l)
     return 0;
 }
 
-static int run_layers(struct forward *f, const struct forward_step *step)
+/* Queue the whole of a step. */
+static int run_layers(struct forward *f)
 {
     f->snapshots = 0;
-    if (embed(f, step->token) < 0)
+    if (embed(f) < 0)
         return -1;
     for (int l = 0; l < f->c->layers; l++)
         if (attention_sublayer(f, l) < 0 || ffn_sublayer(f, l) < 0 || (f->trace && trace_layer(f, l) < 0))
             return -1;
-    return step->outputs > 0 ? head(f, step->output) : did(f, "sync", kern_sync(f->s));
+    return f->logits.rows > 0 ? head(f) : 0;
 }
 
 /* --- checkpoints ---------------------------------------------------------------------------------------------------
  */
 
 /* to[to_place] = from[from_place], `floats` each */
-static int copy_floats(struct forward *f, void *from, int32_t from_place, void *to, int32_t to_place, int64_t floats)
+static int copy_floats(struct forward *f, const void *from, int32_t from_place, void *to, int32_t to_place,
+                       int64_t floats)
 {
-    struct k3_tensor x = {.data = from, .dtype = K3_F32, .rows = from_place + 1, .cols = floats, .stride = floats};
-    struct k3_tensor y = {
-        .data = (float *)to + to_place * floats, .dtype = K3_F32, .rows = 1, .cols = floats, .stride = floats};
-    struct gather_args a = {.x = &x, .row = &from_place, .y = &y};
+    size_t bytes = (size_t)floats * sizeof(float);
 
-    return did(f, "gather", kern_gather(&a, f->s));
+    return did(f, "copy",
+               kern_copy(f->s, (char *)to + (size_t)to_place * bytes, bytes,
+                         (const char *)from + (size_t)from_place * bytes, bytes, bytes, 1));
 }
 
 static int copy_state(struct forward *f, const struct forward_copy *c)
@@ -437,6 +438,38 @@ static int copy_states(struct forward *f, const struct forward_step *step)
     return 0;
 }
 
+/* --- graphs ----------------------------------------------------------------------------------------------------------
+ */
+
+/* A step of one row a sequence, with logits for each: the same operations on the same places, however long the
+ * sequences are. */
+static int is_repeated(const struct forward *f)
+{
+    const struct kern_batch *b = f->batch;
+
+    return !kern_is_host(f->s) && !f->trace && b->rows == b->seqs && b->rows == f->logits.rows && b->rows <= GRAPHS;
+}
+
+static int record(struct forward *f)
+{
+    struct kern_graph **g = &f->graph[f->batch->rows];
+
+    if (did(f, "graph", kern_graph_begin(f->s)) < 0)
+        return -1;
+    int rc = run_layers(f);
+    *g = kern_graph_end(f->s); /* in any case: the stream must not stay in recording */
+    return rc < 0 ? -1 : did(f, "graph", *g ? 0 : -1);
+}
+
+static int run_graph(struct forward *f)
+{
+    struct kern_graph **g = &f->graph[f->batch->rows];
+
+    if (!*g && record(f) < 0)
+        return -1;
+    return did(f, "graph", kern_graph_run(*g, f->s));
+}
+
 /* --- a step ----------------------------------------------------------------------------------------------------------
  */
 
@@ -446,7 +479,7 @@ static int check_sequence(const struct forward *f, const struct kern_batch *b, i
 
     pages /= f->limits.page_tokens;
     if (b->begin[i] >= b->begin[i + 1] || b->slot[i] < 0 || b->slot[i] >= f->limits.slots || b->pos[i] < 0 ||
-        pages > b->page_stride)
+        pages > b->page_stride || pages > f->limits.slot_pages)
         return -1;
     for (int64_t n = 0; n < pages; n++) {
         int32_t page = b->pages[(int64_t)i * b->page_stride + n];
@@ -474,7 +507,8 @@ static int check_step(const struct forward *f, const struct forward_step *step, 
     if (b->rows < 1 || b->rows > f->limits.rows || step->outputs < 0 || step->outputs > f->limits.outputs)
         return k3_errorf(err, "a step of %d rows and %d outputs; this rank has room for %d and %d", b->rows,
                          step->outputs, f->limits.rows, f->limits.outputs);
-    if (b->seqs < 1 || b->seqs > b->rows || b->begin[0] != 0 || b->begin[b->seqs] != b->rows)
+    if (b->seqs < 1 || b->seqs > b->rows || b->seqs > f->limits.slots || b->begin[0] != 0 ||
+        b->begin[b->seqs] != b->rows)
         return k3_errorf(err, "a step whose %d sequences do not add up to its %d rows", b->seqs, b->rows);
     for (int i = 0; i < b->seqs; i++) {
         if (check_sequence(f, b, i) < 0)
@@ -496,18 +530,31 @@ static int check_step(const struct forward *f, const struct forward_step *step, 
     return 0;
 }
 
+/* Queue everything and wait for it. */
+static int run_step(struct forward *f, const struct forward_step *step)
+{
+    size_t bytes = (size_t)(f->logits.rows * f->logits.cols) * sizeof(float);
+
+    if (copy_states(f, step) < 0 || did(f, "copy", forward_send_lists(f, step)) < 0)
+        return -1;
+    if ((is_repeated(f) ? run_graph(f) : run_layers(f)) < 0)
+        return -1;
+    if (f->logits_host && did(f, "copy", kern_copy(f->s, f->logits_host, bytes, f->logits.data, bytes, bytes, 1)) < 0)
+        return -1;
+    return did(f, "sync", kern_sync(f->s));
+}
+
 int forward_step(struct forward *f, const struct forward_step *step, const float **logits, struct k3_error *err)
 {
     *logits = NULL;
     if (check_step(f, step, err) < 0)
         return -1;
     forward_set_rows(f, step->batch.rows, step->outputs);
-    f->batch = &step->batch;
     f->err = err;
-    int rc = copy_states(f, step) < 0 ? -1 : run_layers(f, step);
+    int rc = run_step(f, step);
     f->batch = NULL;
     f->err = NULL;
     if (rc == 0 && step->outputs > 0)
-        *logits = f->logits.data;
+        *logits = f->logits_host ? f->logits_host : f->logits.data;
     return rc;
 }

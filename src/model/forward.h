@@ -2,7 +2,8 @@
  *
  * A step runs token rows of several sequences through all layers.  The caller owns the bookkeeping (which slot and
  * which pages belong to which sequence); here live the memory behind slots and pages, and the scratch of a step, laid
- * out once at creation. Every rank of the communicator calls forward_step() with the same batch. */
+ * out once at creation.  On a backend that records graphs, a step of one row a sequence is one graph, recorded when its
+ * number of rows first occurs. Every rank of the communicator calls forward_step() with the same batch. */
 #ifndef K3_MODEL_FORWARD_H
 #define K3_MODEL_FORWARD_H
 
@@ -16,12 +17,14 @@
 struct forward;
 
 struct forward_limits {
-    int32_t rows;        /* most token rows in a step */
-    int32_t outputs;     /* most rows of logits in a step */
-    int32_t slots;       /* sequences with KDA and convolution state */
-    int32_t checkpoints; /* copies of such states, kept for later sequences */
-    int32_t pages;       /* latent pages, shared by all MLA layers: page n is page n of each */
-    int32_t page_tokens; /* tokens a page */
+    int32_t rows;          /* most token rows in a step */
+    int32_t outputs;       /* most rows of logits in a step */
+    int32_t slots;         /* sequences with KDA and convolution state */
+    int32_t checkpoints;   /* copies of such states, kept for later sequences */
+    int32_t pages;         /* latent pages, shared by all MLA layers: page n is page n of each */
+    int32_t page_tokens;   /* tokens a page */
+    int32_t slot_pages;    /* most pages of a sequence */
+    enum k3_dtype latents; /* how the pages keep them: kern_latent_dtype() of the stream */
 };
 
 /* Bytes that forward_create() will take, by part, for the printed memory budget. */
@@ -29,7 +32,7 @@ struct forward_bytes {
     uint64_t state;       /* KDA and convolution state of all slots */
     uint64_t checkpoints; /* ... and the copies */
     uint64_t latents;     /* latent pages */
-    uint64_t scratch;     /* activations of a step, logits */
+    uint64_t scratch;     /* activations and lists of a step, logits */
 };
 struct forward_bytes forward_bytes(const struct k3_config *c, const struct shard *sh, const struct forward_limits *l);
 
@@ -55,7 +58,8 @@ struct forward_step {
     int32_t outputs;
 };
 
-/* Run one step.  logits is [outputs, vocab] F32, whole on every rank, good until the next step; NULL when outputs is 0.
+/* Run one step.  logits is [outputs, vocab] F32 in this process' memory, whole on every rank, good until the next step;
+ * NULL when outputs is 0.
  * A plan that reaches outside the limits is refused with errno EINVAL before anything has changed; after any other
  * failure the states of the step's sequences are lost, and the ranks may no longer agree.  Never allocates. */
 int forward_step(struct forward *f, const struct forward_step *step, const float **logits, struct k3_error *err);

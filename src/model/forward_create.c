@@ -15,6 +15,26 @@ static int64_t *begins(const struct k3_config *c, const struct shard *sh, enum s
     return begin;
 }
 
+/* With room for all rows that may ask for them. */
+static size_t logits_bytes(const struct forward *f)
+{
+    return (size_t)f->limits.outputs * (size_t)f->c->vocab * sizeof(float) + 1;
+}
+
+/* This side of what goes to and comes from memory that is not this process'. */
+static int take_host_memory(struct forward *f, struct k3_error *err)
+{
+    if (kern_is_host(f->s))
+        return 0;
+    f->lists_block = kern_alloc_host(f->s, f->lists_bytes);
+    f->logits_host = kern_alloc_host(f->s, logits_bytes(f));
+    if (!f->lists_block || !f->logits_host)
+        return k3_errorf(err, "no pinned memory for %zu bytes: %s", f->lists_bytes + logits_bytes(f),
+                         kern_stream_error(f->s));
+    forward_place_lists(&f->lists, f->lists_block, &f->limits);
+    return 0;
+}
+
 static int check_limits(const struct shard *sh, const struct comm *comm, const struct forward_limits *l,
                         struct k3_error *err)
 {
@@ -22,7 +42,8 @@ static int check_limits(const struct shard *sh, const struct comm *comm, const s
     if (sh->tp != comm_size(comm) || sh->rank != comm_rank(comm))
         return k3_errorf(err, "rank %d of %d was given the shard of rank %d of %d", comm_rank(comm), comm_size(comm),
                          sh->rank, sh->tp);
-    if (l->rows < 1 || l->outputs < 0 || l->slots < 1 || l->checkpoints < 0 || l->pages < 0 || l->page_tokens < 1)
+    if (l->slot_pages < 0 || l->rows < 1 || l->outputs < 0 || l->slots < 1 || l->checkpoints < 0 || l->pages < 0 ||
+        l->page_tokens < 1)
         return k3_errorf(err, "impossible limits: %d rows, %d outputs, %d slots, %d checkpoints, %d pages of %d tokens",
                          l->rows, l->outputs, l->slots, l->checkpoints, l->pages, l->page_tokens);
     return 0;
@@ -42,12 +63,13 @@ struct forward *forward_create(const struct k3_config *c, const struct shard *sh
     f->s = s;
     f->latent_begin = begins(c, sh, SHARD_LATENT);
     f->vocab_begin = begins(c, sh, SHARD_VOCAB);
-    if (arena_commit(f->arena, err) < 0) {
+    if (arena_commit(f->arena, s, err) < 0 || take_host_memory(f, err) < 0) {
         k3_error_prefix(err, "a step of %d rows, %d slots, %d pages: ", l->rows, l->slots, l->pages);
         forward_destroy(f);
         return NULL;
     }
     forward_lay_out(f);
+    forward_place_lists(&f->sent, f->sent_block, l);
     return f;
 }
 
@@ -57,6 +79,12 @@ void forward_destroy(struct forward *f)
         return;
 
     int saved = errno;
+    for (int i = 0; i <= GRAPHS; i++)
+        kern_graph_destroy(f->graph[i]);
+    if (f->lists_block)
+        kern_free_host(f->s, f->lists_block, f->lists_bytes);
+    if (f->logits_host)
+        kern_free_host(f->s, f->logits_host, logits_bytes(f));
     forward_undescribe(f);
     free(f->latent_begin);
     free(f->vocab_begin);

@@ -17,6 +17,11 @@ static struct k3_tensor matrix(struct arena *a, int64_t rows, int64_t cols)
     };
 }
 
+static size_t dtype_bytes(enum k3_dtype dtype)
+{
+    return dtype == K3_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 static void *floats(struct arena *a, uint64_t x, uint64_t y, uint64_t z)
 {
     return arena_take(a, x * y * z * sizeof(float));
@@ -45,8 +50,10 @@ static void lay_out_state(struct forward *f, struct arena *a)
             lay_out_kda(a, &f->kept[l], (uint64_t)f->limits.checkpoints, heads);
         } else {
             arena_part(a, "latents");
-            st->latents = (struct kern_latents){
-                .data = floats(a, tokens, K3_CACHE_DIM, 1), .dtype = K3_F32, .page_tokens = f->limits.page_tokens};
+            st->latents =
+                (struct kern_latents){.data = arena_take(a, tokens * K3_CACHE_DIM * dtype_bytes(f->limits.latents)),
+                                      .dtype = f->limits.latents,
+                                      .page_tokens = f->limits.page_tokens};
         }
     }
 }
@@ -97,6 +104,24 @@ static void lay_out_scratch(struct forward *f, struct arena *a)
     f->head_in = matrix(a, outputs, c->hidden);
     f->head_out = matrix(a, outputs, shard_count(c, f->sh, SHARD_VOCAB));
     f->logits = matrix(a, outputs, c->vocab);
+    f->sent_block = arena_take(a, f->lists_bytes);
+}
+
+/* --- a step's lists -------------------------------------------------------------------------------------------------
+ */
+
+size_t forward_place_lists(struct step_lists *l, void *block, const struct forward_limits *limit)
+{
+    size_t slots = (size_t)limit->slots, rows = (size_t)limit->rows;
+
+    l->pos = block;
+    l->begin = (int32_t *)(l->pos + slots);
+    l->slot = l->begin + slots + 1;
+    l->prefill = l->slot + slots;
+    l->token = l->prefill + slots;
+    l->output = l->token + rows;
+    l->pages = l->output + limit->outputs;
+    return (size_t)((char *)(l->pages + slots * (size_t)limit->slot_pages) - (char *)block);
 }
 
 void forward_lay_out(struct forward *f)
@@ -116,6 +141,7 @@ void forward_describe(struct forward *f, const struct k3_config *c, const struct
     f->inner = (int32_t)shard_count(c, sh, SHARD_INNER);
     f->state = k3_calloc((size_t)c->layers, sizeof *f->state);
     f->kept = k3_calloc((size_t)c->layers, sizeof *f->kept);
+    f->lists_bytes = forward_place_lists(&f->lists, NULL, l);
     f->arena = arena_create();
     forward_lay_out(f);
 }

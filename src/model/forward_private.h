@@ -37,6 +37,16 @@ struct activations {
     struct k3_tensor z, sum; /* [T, latent] */
 };
 
+/* The lists of a step where the backend can read them. */
+struct step_lists {
+    int64_t *pos;                    /* [slots] */
+    int32_t *begin, *slot, *prefill; /* [slots + 1], [slots], [slots] */
+    int32_t *pages;                  /* [slots, slot_pages] */
+    int32_t *token, *output;         /* [rows], [outputs] */
+};
+
+enum { GRAPHS = 32 }; /* most rows of a step that is run as a graph */
+
 enum { ACTIVATIONS = sizeof(struct activations) / sizeof(struct k3_tensor) };
 
 /* The residual stream is kept in `stream`: snapshots R first, in order, then the running sum p.  Taking a snapshot of p
@@ -58,10 +68,20 @@ struct forward {
     int32_t *expert;                            /* [T, topk] */
     float *expert_weight;                       /* [T, topk] */
     struct k3_tensor head_in, head_out, logits; /* [outputs, H], [outputs, this rank's vocabulary], [outputs, vocab] */
-    int64_t *latent_begin, *vocab_begin;        /* [tp + 1]: where each rank's columns start */
-    int32_t kda_heads, mla_heads, inner;        /* this rank's */
 
-    const struct kern_batch *batch; /* of the step that runs */
+    /* Only where the backend has memory of its own: */
+    struct step_lists lists, sent;  /* one block on this side, one on the other */
+    void *lists_block, *sent_block; /* [lists_bytes] each */
+    size_t lists_bytes;
+    float *logits_host;                   /* as logits */
+    struct kern_graph *graph[GRAPHS + 1]; /* by rows; NULL: not recorded yet */
+
+    int64_t *latent_begin, *vocab_begin; /* [tp + 1]: where each rank's columns start */
+    int32_t kda_heads, mla_heads, inner; /* this rank's */
+
+    const struct kern_batch *batch; /* of the step that runs, as are the next two: where the backend can read them */
+    const int32_t *token, *output;
+    struct kern_batch sent_batch;
     struct k3_error *err;
     void (*trace)(int layer, const struct k3_tensor *p, void *arg);
     void *trace_arg;
@@ -77,5 +97,9 @@ void forward_undescribe(struct forward *f);
 void forward_lay_out(struct forward *f);
 /* Make every activation as tall as the step. */
 void forward_set_rows(struct forward *f, int64_t rows, int64_t outputs);
+/* Where the lists lie in a block; returns its size. */
+size_t forward_place_lists(struct step_lists *l, void *block, const struct forward_limits *limit);
+/* Bring the step's lists to where the backend reads them and set batch, token and output. */
+int forward_send_lists(struct forward *f, const struct forward_step *step);
 
 #endif

@@ -254,6 +254,7 @@ struct loader {
     const struct shard *shard;
     const struct safetensors *st;
     const struct found *found;
+    struct k3_stream *stream;
     int drop; /* pages behind us leave the cache */
 };
 
@@ -281,20 +282,18 @@ static const uint8_t *stretch(const struct safetensors_tensor *t, const struct s
     return (const uint8_t *)t->data + first;
 }
 
-static void copy_part(uint8_t *to, const struct safetensors_tensor *t, const struct shard_part *p, int element)
+static int copy_part(const struct loader *ld, uint8_t *to, const struct safetensors_tensor *t,
+                     const struct shard_part *p, int element)
 {
     uint64_t bytes;
     const uint8_t *from = stretch(t, p, element, &bytes);
-    size_t row = (size_t)(length(p->col) * element);
+    size_t row = (size_t)(length(p->col) * element), whole = (size_t)(p->cols * element);
 
     if (!bytes)
-        return;
-    if (length(p->col) == p->cols) {
-        memcpy(to, from, bytes);
-        return;
-    }
-    for (int64_t r = 0; r < length(p->row); r++)
-        memcpy(to + r * (int64_t)row, from + r * p->cols * element, row);
+        return 0;
+    if (row == whole)
+        return kern_copy(ld->stream, to, bytes, from, bytes, bytes, 1);
+    return kern_copy(ld->stream, to, row, from, whole, row, (size_t)length(p->row));
 }
 
 /* Ask for the part of tensor i, if it is one of ours, while the one before it is copied. */
@@ -310,7 +309,8 @@ static void ask_for(const struct loader *ld, size_t i)
 }
 
 /* In the order of the files, so that disks read forward. */
-static void copy_all(struct weights *w, const struct loader *ld, weights_progress_f *progress, void *arg)
+static int copy_all(struct weights *w, const struct loader *ld, weights_progress_f *progress, void *arg,
+                    struct k3_error *err)
 {
     uint64_t done = 0, total = arena_bytes(w->arena, PART);
 
@@ -321,15 +321,21 @@ static void copy_all(struct weights *w, const struct loader *ld, weights_progres
         if (f->role < 0)
             continue;
         struct shard_part p = shard_of(ld->config, ld->shard, f->role);
-        copy_part(destination(w, f), t, &p, inventory_element_bytes(f->role));
+        if (copy_part(ld, destination(w, f), t, &p, inventory_element_bytes(f->role)) < 0)
+            return k3_errorf(err, "tensor %s cannot be copied to the memory of backend %s: %s", t->name,
+                             kern_stream_name(ld->stream), kern_stream_error(ld->stream));
         if (ld->drop)
             safetensors_drop(ld->st, t);
         done += part_bytes(&p, f->role);
         if (progress)
             progress(done, total, arg);
     }
+    if (kern_sync(ld->stream) < 0)
+        return k3_errorf(err, "this rank's weights: backend %s: %s", kern_stream_name(ld->stream),
+                         kern_stream_error(ld->stream));
     if (progress)
         progress(total, total, arg);
+    return 0;
 }
 
 /* Files that are small beside the memory stay cached for the next start; others would push out what the node needs. */
@@ -343,7 +349,7 @@ static int is_large(const struct safetensors *st)
 }
 
 struct weights *weights_load(const char *model_dir, const struct k3_config *c, const struct shard *sh,
-                             weights_progress_f *progress, void *arg, struct k3_error *err)
+                             struct k3_stream *s, weights_progress_f *progress, void *arg, struct k3_error *err)
 {
     struct weights *w = NULL, *loaded = NULL;
     struct found *found = NULL;
@@ -359,12 +365,13 @@ struct weights *weights_load(const char *model_dir, const struct k3_config *c, c
         safetensors_check_gaps(st, err) < 0)
         goto out;
     w = create(c, sh);
-    if (arena_commit(w->arena, err) < 0) {
+    if (arena_commit(w->arena, s, err) < 0) {
         k3_error_prefix(err, "this rank's weights: ");
         goto out;
     }
     lay_out(w, c, sh);
-    copy_all(w, &(struct loader){c, sh, st, found, is_large(st)}, progress, arg);
+    if (copy_all(w, &(struct loader){c, sh, st, found, s, is_large(st)}, progress, arg, err) < 0)
+        goto out;
     loaded = w;
     w = NULL;
 out:

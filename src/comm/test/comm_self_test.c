@@ -16,6 +16,7 @@
 static void everything_is_a_copy(void **state)
 {
     struct comm *c = comm_self_create();
+    struct k3_stream *s = kern_stream_create("ref", 1);
     struct k3_error err;
     float x[6] = {1, -0.0f, 3, 4, 5, 6}, all[6] = {0};
     const float before[6] = {1, -0.0f, 3, 4, 5, 6};
@@ -24,9 +25,9 @@ static void everything_is_a_copy(void **state)
 
     assert_int_equal(comm_rank(c), 0);
     assert_int_equal(comm_size(c), 1);
-    assert_int_equal(comm_allreduce(c, x, 6, &err), 0);
+    assert_int_equal(comm_allreduce(c, s, x, 6, &err), 0);
     assert_memory_equal(x, before, sizeof x);
-    assert_int_equal(comm_allgather_columns(c, x, all, 2, begin, &err), 0);
+    assert_int_equal(comm_allgather_columns(c, s, x, all, 2, begin, &err), 0);
     assert_memory_equal(all, before, sizeof all);
     memset(all, 0, sizeof all);
     assert_int_equal(comm_allgather(c, x, all, sizeof x, &err), 0);
@@ -37,6 +38,7 @@ static void everything_is_a_copy(void **state)
     assert_int_equal(comm_barrier(c, &err), 0);
     comm_destroy(c);
     comm_destroy(NULL);
+    kern_stream_destroy(s);
 }
 
 static void alone_without_a_launcher(void **state)

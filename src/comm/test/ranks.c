@@ -13,6 +13,7 @@
 #include "common/alloc.h"
 
 static struct comm *c;
+static struct k3_stream *s;
 static struct k3_error err;
 
 /* What rank r contributes at i: of very different sizes and both signs, so that another order gives other bits. */
@@ -51,7 +52,7 @@ static int sums(size_t count)
     for (size_t i = 0; i < count; i++)
         x[i] = value(comm_rank(c), i);
     x[count] = 42;
-    right &= comm_allreduce(c, x, count, &err) == 0;
+    right &= comm_allreduce(c, s, x, count, &err) == 0;
     for (size_t i = 0; i < count; i++) {
         float want = expected(i);
         right &= memcmp(&x[i], &want, sizeof want) == 0;
@@ -85,7 +86,7 @@ static int columns(int64_t rows, int64_t unit)
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < width; j++)
             mine[i * width + j] = (float)(i * cols + begin[rank] + j);
-    right &= comm_allgather_columns(c, mine, all, rows, begin, &err) == 0;
+    right &= comm_allgather_columns(c, s, mine, all, rows, begin, &err) == 0;
     for (int64_t i = 0; i < rows * cols; i++)
         right &= all[i] == (float)i;
     free(all);
@@ -198,6 +199,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
+    s = kern_stream_create("ref", 1);
     if (argc > 1 && strcmp(argv[1], "abort") == 0) {
         if (comm_rank(c) == comm_size(c) - 1)
             comm_abort(c, 7);
@@ -225,5 +227,6 @@ int main(int argc, char **argv)
     report("a failure of one is everyone's", agrees());
     report("PMIx agrees on ranks and exchanges", boots());
     comm_destroy(c);
+    kern_stream_destroy(s);
     return 0;
 }

@@ -21,6 +21,7 @@ static struct {
     struct k3_config config;
     struct shard shard;
     struct comm *comm;
+    struct k3_stream *stream; /* that the weights were loaded for */
     struct weights *weights;
 } model;
 
@@ -60,7 +61,7 @@ static int load_from(const char *dir, struct k3_error *err)
     int rc = synthetic_write(&model.config, file, err);
 
     if (rc == 0)
-        model.weights = weights_load(dir, &model.config, &model.shard, NULL, NULL, err);
+        model.weights = weights_load(dir, &model.config, &model.shard, model.stream, NULL, NULL, err);
     unlink(file);
     free(file);
     return model.weights ? 0 : -1;
@@ -78,6 +79,7 @@ int tiny_load(void **state)
     k3_log_level(LOG_WARNING);
     model.shard = (struct shard){.tp = 1};
     model.comm = comm_self_create();
+    model.stream = kern_stream_create("cpu", 1);
     if ((text = jsontext_load(TEST_MODELS "/tiny-a.json", CONFIG_BYTES, &len, &err)) &&
         k3_config_parse("tiny-a.json", text, len, &model.config, &err) == 0 && mkdtemp(dir)) {
         rc = load_from(dir, &err);
@@ -94,6 +96,7 @@ int tiny_unload(void **state)
 {
     (void)state;
     weights_destroy(model.weights);
+    kern_stream_destroy(model.stream);
     comm_destroy(model.comm);
     return 0;
 }
@@ -122,6 +125,8 @@ struct tiny *tiny_create(const struct tiny_limits *l)
     t->limits = *l;
     t->stream = kern_stream_create("cpu", l->threads);
     assert_non_null(t->stream);
+    forward.slot_pages = plan.slot_pages;
+    forward.latents = kern_latent_dtype(t->stream);
     t->forward = forward_create(&model.config, &model.shard, model.weights, model.comm, t->stream, &forward, &err);
     assert_non_null(t->forward);
     t->cache = cache_create(&cache);

@@ -221,8 +221,8 @@ static void read_tokens(char *list)
 
 int main(int argc, char **argv)
 {
-    const struct forward_limits limits = {
-        .rows = ROWS, .outputs = ROWS, .slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS};
+    struct forward_limits limits = {
+        .rows = ROWS, .outputs = ROWS, .slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS, .slot_pages = PAGES};
 
     if (argc != 4) {
         fprintf(stderr, "steps MODEL BACKEND ID,...\n");
@@ -234,8 +234,11 @@ int main(int argc, char **argv)
         stop();
     struct shard shard = {.tp = comm_size(comm), .rank = comm_rank(comm)};
     struct k3_stream *stream = kern_stream_create(argv[2], 1);
-    struct weights *weights = weights_load(argv[1], &config, &shard, NULL, NULL, &err);
-    if (!stream || !weights)
+    if (!stream)
+        stop();
+    limits.latents = kern_latent_dtype(stream);
+    struct weights *weights = weights_load(argv[1], &config, &shard, stream, NULL, NULL, &err);
+    if (!weights || comm_attach(comm, stream, &err) < 0)
         stop();
     forward = forward_create(&config, &shard, weights, comm, stream, &limits, &err);
     if (!forward)
