@@ -19,9 +19,13 @@ ENGINE_LOST -> OK version 1" "and questions get what they ask for"
 is "$(grep -vE '^(SUBMIT|CANCEL|LIST|INFO|ACK|ENGINE_HELLO|ENGINE_LOST) ' "$tmp/answers" | grep -v -- '-> REFUSED version 1: .')" "" \
     "what is no question is refused, with the reason"
 
-for version in 0 2 255; do
+oldpeer "$top_srcdir/tests/data/wire-v2.txt" >"$tmp/answers"
+is "$(grep -c ' -> .* version 2' "$tmp/answers")" "$(wc -l <"$top_srcdir/tests/data/wire-v2.txt")" \
+    "every message of version 2 is answered in version 2"
+
+for version in 0 3 255; do
     is "$(oldpeer "$recorded" $version | sed 's/^[A-Z_]* -> //' | sort -u)" \
-        "REFUSED version 1: the other side speaks protocol version $version, this one 1 to 1: the older of the two is to be upgraded" \
+        "REFUSED version $((version ? 2 : 1)): the other side speaks protocol version $version, this one 1 to 2: the older of the two is to be upgraded" \
         "version $version is refused in a sentence, whatever it says"
 done
 done_testing

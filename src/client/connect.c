@@ -19,6 +19,7 @@ struct connection {
     struct route *route;
     void *zmq, *socket, *watch;
     struct auth *auth;
+    uint16_t version; /* that is spoken to the daemon */
 };
 
 static const char watch_endpoint[] = "inproc://watch";
@@ -28,6 +29,7 @@ struct connection *connect_open(const struct settings *settings, struct k3_error
     struct connection *c = k3_zalloc(sizeof *c);
 
     c->settings = settings;
+    c->version = WIRE_VERSION;
     if (!(c->route = route_find(settings, err)) || route_knock(c->route, err) < 0)
         goto fail;
     if (sodium_init() < 0) {
@@ -74,7 +76,19 @@ void *connect_socket(struct connection *c)
 
 int connect_send(struct connection *c, const struct message *m, struct k3_error *err)
 {
-    return frame_send(c->socket, NULL, m, c->auth, err);
+    struct message said = *m;
+
+    said.head.version = c->version;
+    return frame_send(c->socket, NULL, &said, c->auth, err);
+}
+
+/* Answers carry the version of their question, but for one: that the daemon does not speak it. */
+static bool steps_back(struct connection *c, const struct frame *f)
+{
+    if (f->head.type != WIRE_REFUSED || f->head.version >= c->version)
+        return false;
+    c->version = f->head.version;
+    return true;
 }
 
 int connect_receive(struct connection *c, double seconds, struct message *m, struct k3_error *err)
@@ -86,6 +100,12 @@ int connect_receive(struct connection *c, double seconds, struct message *m, str
         int rc = frame_recv(c->socket, &f, err);
         if (rc < 0)
             return -1;
+        if (rc > 0 && steps_back(c, &f)) {
+            frame_clear(&f);
+            k3_errorf(err, "k3queued is an older one, and speaks protocol version %u", c->version);
+            errno = EPROTONOSUPPORT;
+            return -1;
+        }
         if (rc > 0) {
             rc = frame_decode(&f, m, err);
             frame_clear(&f);
@@ -119,6 +139,8 @@ enum exit_code connect_ask(struct connection *c, const struct message *question,
     for (;;) {
         double left = end - clock_monotonic();
         int rc = connect_receive(c, left > 0 ? left : 0, answer, err);
+        if (rc < 0 && errno == EPROTONOSUPPORT && connect_send(c, question, err) == 0)
+            continue;
         if (rc < 0)
             return EXIT_CODE_FAILED;
         if (rc == 0) {

@@ -22,7 +22,8 @@ void *connect_socket(struct connection *c);
 /* Send with a fresh credential. */
 int connect_send(struct connection *c, const struct message *m, struct k3_error *err);
 /* The next message into *m, the caller's to clear: 1; 0: none came in these seconds (0: don't wait); -1: what came
- * makes no sense. */
+ * makes no sense (errno EPROTONOSUPPORT: the daemon is an older one and has not understood; what is sent from now on is
+ * of its version, so ask again). */
 int connect_receive(struct connection *c, double seconds, struct message *m, struct k3_error *err);
 
 /* Send a question and wait for its answer, a message of type `wanted` with the question's id.  EXIT_CODE_OK and *answer

@@ -325,6 +325,26 @@ static void take(struct follow *f, const struct message *m)
     }
 }
 
+static void ask(void *arg)
+{
+    struct follow *f = arg;
+    struct k3_error err;
+
+    if (connect_send(f->c, f->question, &err) < 0)
+        fail(f, EXIT_CODE_FAILED, err.text);
+    else
+        wait_for(f, FOR_REPLY, connect_timeout(f->c));
+}
+
+/* Of a daemon that has not understood: at the beginning, or after another one took its place. */
+static void ask_again(struct follow *f)
+{
+    if (f->waiting == FOR_REPLY)
+        ask(f);
+    else
+        tell(f, WIRE_ATTACH);
+}
+
 static void on_message(void *arg, short ready)
 {
     struct follow *f = arg;
@@ -334,6 +354,10 @@ static void on_message(void *arg, short ready)
 
     (void)ready;
     for (int i = 0; !f->ended && i < TURN_MESSAGES && (rc = connect_receive(f->c, 0, &m, &err)) != 0; i++) {
+        if (rc < 0 && errno == EPROTONOSUPPORT) {
+            ask_again(f);
+            continue;
+        }
         if (rc < 0) {
             fail(f, EXIT_CODE_FAILED, err.text);
             return;
@@ -366,17 +390,6 @@ static void on_deadline(void *arg)
     default:
         finish(f, f->code);
     }
-}
-
-static void ask(void *arg)
-{
-    struct follow *f = arg;
-    struct k3_error err;
-
-    if (connect_send(f->c, f->question, &err) < 0)
-        fail(f, EXIT_CODE_FAILED, err.text);
-    else
-        wait_for(f, FOR_REPLY, connect_timeout(f->c));
 }
 
 static void on_change(void *arg, short ready)

@@ -62,7 +62,8 @@ struct intake {
     struct loop_source *from_daemon, *from_leader;
     struct loop_timer *beat, *drained;
 
-    bool known; /* the daemon has welcomed us and was heard of lately */
+    uint16_t version; /* that is spoken to the daemon */
+    bool known;       /* the daemon has welcomed us and was heard of lately */
     double heartbeat_s, heard, said_hello;
     uint64_t tokens; /* since the last heartbeat */
     double beaten;   /* when that was */
@@ -146,9 +147,11 @@ static void drop_all(struct intake *in, const char *why)
 
 static int say(struct intake *in, const struct message *m, struct auth *auth)
 {
+    struct message said = *m;
     struct k3_error err;
 
-    if (frame_send(in->socket, NULL, m, auth, &err) == 0)
+    said.head.version = in->version;
+    if (frame_send(in->socket, NULL, &said, auth, &err) == 0)
         return 0;
     if (auth || errno != EAGAIN)
         log_err("%s to the daemon: %s", message_type_name(m->head.type), err.text);
@@ -287,7 +290,11 @@ const char *intake_refused(const struct intake *in)
 
 static void welcomed(struct intake *in, struct message *m)
 {
-    log_info("registered with the daemon");
+    uint32_t version = m->engine_welcome.ver;
+
+    if (version >= WIRE_VERSION_OLDEST && version <= WIRE_VERSION)
+        in->version = (uint16_t)version;
+    log_info("registered with the daemon, protocol version %u", in->version);
     in->known = true;
     in->heartbeat_s = m->engine_welcome.hb > 0.01 ? m->engine_welcome.hb : 0.01;
     in->tokens = 0;
@@ -347,6 +354,12 @@ static void refused(struct intake *in, struct message *m)
 {
     bool hello = k3_id_equal(&m->head.id, &in->hello_id);
 
+    if (m->head.version < in->version) { /* all else is answered in the version in which it was said */
+        in->version = m->head.version;
+        log_info("the daemon is an older one: going on in protocol version %u", in->version);
+        say_hello(in);
+        return;
+    }
     if (!hello && m->refused.code == EXIT_CODE_DENIED) {
         /* It does not know us (any more): it has been restarted, or the network was away for longer than it waits. What
          * was said meanwhile is lost to it, and what would still be said of those leases it would take for later ones.
@@ -488,6 +501,7 @@ struct intake *intake_create(struct loop *loop, void *zmq, const struct intake_o
     k3_id_random(&in->hello_id);
     fsm_init(&in->life, &life, LOADING);
     in->heartbeat_s = 1;
+    in->version = WIRE_VERSION;
     if (!(in->auth = auth_create(o->munge_socket, err)) ||
         !(in->socket = route_connect(o->route, zmq, LINE_MESSAGES, err))) {
         intake_destroy(in);

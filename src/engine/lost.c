@@ -44,6 +44,7 @@ int lost_report(const struct settings *s, const char *reason, struct k3_error *e
     void *zmq = zmq_ctx_new(), *socket = NULL;
     int code = EXIT_CODE_UNREACHABLE;
 
+    m.head.version = WIRE_VERSION_OLDEST; /* nothing new in it, and any daemon understands */
     m.engine_lost.job = job_id();
     m.engine_lost.msg = (char *)reason;
     if ((auth = auth_create(s->common.munge_socket, err)) && (route = route_find(s, err)) &&

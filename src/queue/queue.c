@@ -109,6 +109,8 @@ static int check_request(const struct queue *q, const struct message_ask *ask, s
     bool all_serve = engines_count(q->engines) > 0;
 
     no->retry_sec = 0;
+    if (ask->n > 1)
+        return refuse(no, EXIT_CODE_USAGE, "%u answers are asked for, the most is 1", ask->n);
     if (ask_bytes(ask) > o->max_prompt_bytes)
         return refuse(no, EXIT_CODE_USAGE, "the prompt is %zu bytes, the most is %zu (k3queued.max_prompt_bytes)",
                       ask_bytes(ask), o->max_prompt_bytes);

@@ -208,11 +208,17 @@ static int serve_info(struct server *s, const struct caller *c, struct message *
 
 /* --- engines */
 
-static void welcome(struct server *s, const struct caller *c)
+/* The newest that both speak. */
+static uint16_t agreed_version(const struct message_engine_hello *hello)
+{
+    return (uint16_t)(hello->vmax < WIRE_VERSION ? hello->vmax : WIRE_VERSION);
+}
+
+static void welcome(struct server *s, const struct caller *c, const struct engine *e)
 {
     struct message m = message_of(WIRE_ENGINE_WELCOME, NULL);
 
-    m.engine_welcome.ver = c->version;
+    m.engine_welcome.ver = e->version;
     m.engine_welcome.hb = s->queue->options.heartbeat_sec;
     answer(s, c, &m);
 }
@@ -247,11 +253,11 @@ static int enrol(struct server *s, const struct caller *c, struct message *m, st
     if (!e && engines_count(s->queue->engines) == ENGINES_MOST)
         return refuse(no, EXIT_CODE_QUOTA, "%d engines are registered, which is the most", ENGINES_MOST);
     if (!e)
-        e = engines_add(s->queue->engines, c->peer, c->version, hello, s->queue->now);
+        e = engines_add(s->queue->engines, c->peer, agreed_version(hello), hello, s->queue->now);
     e->peer = *c->peer; /* the same incarnation may come by a new connection */
-    e->version = c->version;
+    e->version = agreed_version(hello);
     e->heard = s->queue->now;
-    welcome(s, c);
+    welcome(s, c, e);
     drop_strangers(s, c, e, hello);
     return 0;
 }
@@ -497,10 +503,11 @@ static void serve_frame(struct server *s, const struct frame *f)
         turn_away(s, &c, &f->head, &no);
 }
 
-/* No message: nobody is answered, unless it is one of another version. */
+/* No message: nobody is answered, unless it is one of another version, in the one spoken here that is next to it. */
 static void refuse_frame(struct server *s, const struct frame *f, const struct k3_error *err)
 {
-    struct caller c = {.peer = &f->from, .version = WIRE_VERSION};
+    struct caller c = {.peer = &f->from,
+                       .version = f->head.version > WIRE_VERSION ? WIRE_VERSION : WIRE_VERSION_OLDEST};
     struct refusal no = {.code = EXIT_CODE_FAILED, .err = *err};
 
     s->queue->stats.frames_refused++;

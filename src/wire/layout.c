@@ -466,8 +466,8 @@ static bool is_blank(const struct field *f, const void *member)
     return false;
 }
 
-static int put_maps(const struct layout *l, const struct field *f, const void *member, msgpack_packer *to,
-                    struct k3_error *err)
+static int put_maps(const struct layout *l, const struct field *f, uint16_t version, const void *member,
+                    msgpack_packer *to, struct k3_error *err)
 {
     struct list list = list_of(member);
 
@@ -477,13 +477,13 @@ static int put_maps(const struct layout *l, const struct field *f, const void *m
     }
     msgpack_pack_array(to, list.n);
     for (size_t i = 0; i < list.n; i++)
-        if (layout_encode(f->of, (const char *)list.v + i * f->of->size, to, err) < 0)
+        if (layout_encode(f->of, version, (const char *)list.v + i * f->of->size, to, err) < 0)
             return -1;
     return 0;
 }
 
-static int take_maps(const struct layout *l, const struct field *f, const msgpack_object *o, void *member,
-                     struct k3_error *err)
+static int take_maps(const struct layout *l, const struct field *f, uint16_t version, const msgpack_object *o,
+                     void *member, struct k3_error *err)
 {
     void *v;
     const char *wrong = take_list(f, o, member, f->of->size, &v);
@@ -493,18 +493,27 @@ static int take_maps(const struct layout *l, const struct field *f, const msgpac
         return k3_errorf(err, "%s: %s: %s", l->name, f->key, wrong);
     }
     for (uint32_t i = 0; i < o->via.array.size; i++)
-        if (layout_decode(f->of, &o->via.array.ptr[i], (char *)v + i * f->of->size, err) < 0)
+        if (layout_decode(f->of, version, &o->via.array.ptr[i], (char *)v + i * f->of->size, err) < 0)
             return -1;
     return 0;
 }
 
-int layout_encode(const struct layout *l, const void *from, msgpack_packer *to, struct k3_error *err)
+int layout_encode(const struct layout *l, uint16_t version, const void *from, msgpack_packer *to, struct k3_error *err)
 {
     uint64_t sent = 0;
 
-    for (size_t i = 0; i < l->count; i++)
-        if (l->fields[i].required || !is_blank(&l->fields[i], (const char *)from + l->fields[i].offset))
+    for (size_t i = 0; i < l->count; i++) {
+        const struct field *f = &l->fields[i];
+        if (!f->required && is_blank(f, (const char *)from + f->offset))
+            continue;
+        if (f->since <= version) {
             sent |= UINT64_C(1) << i;
+        } else if (f->vital) {
+            errno = EPROTONOSUPPORT;
+            return k3_errorf(err, "%s: %s: the other side speaks protocol version %u, this came with %u", l->name,
+                             f->key, version, f->since);
+        }
+    }
     msgpack_pack_map(to, (size_t)__builtin_popcountll(sent));
     for (size_t i = 0; i < l->count; i++) {
         const struct field *f = &l->fields[i];
@@ -513,11 +522,14 @@ int layout_encode(const struct layout *l, const void *from, msgpack_packer *to, 
             continue;
         msgpack_pack_str_with_body(to, f->key, strlen(f->key));
         if (f->kind == FIELD_MAPS) {
-            if (put_maps(l, f, member, to, err) < 0)
+            if (put_maps(l, f, version, member, to, err) < 0)
                 return -1;
             continue;
         }
-        const char *wrong = kinds[f->kind].put(f, member, to);
+        struct field told = *f;
+        if (f->old_names && version < 2)
+            told.names = f->old_names;
+        const char *wrong = kinds[f->kind].put(&told, member, to);
         if (wrong) {
             errno = wrong == too_large ? EMSGSIZE : EINVAL;
             return k3_errorf(err, "%s: %s: %s", l->name, f->key, wrong);
@@ -526,16 +538,16 @@ int layout_encode(const struct layout *l, const void *from, msgpack_packer *to, 
     return 0;
 }
 
-static const struct field *find_field(const struct layout *l, const msgpack_object *key)
+static const struct field *find_field(const struct layout *l, uint16_t version, const msgpack_object *key)
 {
     for (size_t i = 0; i < l->count; i++)
-        if (strlen(l->fields[i].key) == key->via.str.size &&
+        if (l->fields[i].since <= version && strlen(l->fields[i].key) == key->via.str.size &&
             !memcmp(l->fields[i].key, key->via.str.ptr, key->via.str.size))
             return &l->fields[i];
     return NULL;
 }
 
-int layout_decode(const struct layout *l, const msgpack_object *from, void *to, struct k3_error *err)
+int layout_decode(const struct layout *l, uint16_t version, const msgpack_object *from, void *to, struct k3_error *err)
 {
     uint64_t seen = 0;
 
@@ -545,7 +557,8 @@ int layout_decode(const struct layout *l, const msgpack_object *from, void *to, 
     }
     for (uint32_t i = 0; i < from->via.map.size; i++) {
         const msgpack_object *value = &from->via.map.ptr[i].val;
-        const struct field *f = find_field(l, &from->via.map.ptr[i].key); /* scan_body() saw that it is a string */
+        const struct field *f =
+            find_field(l, version, &from->via.map.ptr[i].key); /* scan_body() saw that it is a string */
         if (!f)
             continue;
 
@@ -554,7 +567,7 @@ int layout_decode(const struct layout *l, const msgpack_object *from, void *to, 
         seen |= bit;
         void *member = (char *)to + f->offset;
         if (!wrong && f->kind == FIELD_MAPS) {
-            if (take_maps(l, f, value, member, err) < 0)
+            if (take_maps(l, f, version, value, member, err) < 0)
                 goto fail;
             continue;
         }

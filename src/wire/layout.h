@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <msgpack.h>
 
@@ -37,7 +38,10 @@ struct field {
     size_t limit; /* bytes or elements at most; the largest U32 or F64 (0: any); names of a NAME */
     size_t each;  /* STRINGS: bytes of one at most; F32S: the largest magnitude */
     const char *const *names;
+    const char *const *old_names; /* what a peer of version 1 is told instead, where it does not know all */
     const struct layout *of;
+    uint16_t since; /* the version that brought it (0: the first) and before which nobody is told ... */
+    bool vital;     /* ... or without which the message would mean something else, so that it is refused */
 };
 
 struct layout {
@@ -47,11 +51,13 @@ struct layout {
     const struct field *fields;
 };
 
-/* The struct's fields as a msgpack map; -1 names the field that breaks its limit (errno EMSGSIZE or EINVAL). */
-int layout_encode(const struct layout *l, const void *from, msgpack_packer *to, struct k3_error *err);
+/* The struct's fields as a msgpack map for a peer of this version; -1 names the field that breaks its limit (errno
+ * EMSGSIZE or EINVAL) or that the peer does not know (EPROTONOSUPPORT). */
+int layout_encode(const struct layout *l, uint16_t version, const void *from, msgpack_packer *to, struct k3_error *err);
 
-/* The map's fields into a zeroed struct, as copies; -1 names the key (errno EPROTO, ENOMEM) and leaves it zeroed. */
-int layout_decode(const struct layout *l, const msgpack_object *from, void *to, struct k3_error *err);
+/* The map's fields into a zeroed struct, as copies; what this version does not have is skipped; -1 names the key (errno
+ * EPROTO, ENOMEM) and leaves it zeroed. */
+int layout_decode(const struct layout *l, uint16_t version, const msgpack_object *from, void *to, struct k3_error *err);
 
 /* Free the copies and zero the struct. */
 void layout_clear(const struct layout *l, void *s);

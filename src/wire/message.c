@@ -19,6 +19,12 @@ static const char *const engine_states[ENGINE_STATES] = {[ENGINE_STARTING] = "st
                                                          [ENGINE_SERVING] = "serving",
                                                          [ENGINE_DRAINING] = "draining",
                                                          [ENGINE_FENCED] = "fenced"};
+/* The first programs of version 1 did not know of fences. */
+static const char *const engine_states_1[ENGINE_STATES] = {[ENGINE_STARTING] = "starting",
+                                                           [ENGINE_LOADING] = "loading",
+                                                           [ENGINE_SERVING] = "serving",
+                                                           [ENGINE_DRAINING] = "draining",
+                                                           [ENGINE_FENCED] = "draining"};
 static const char *const done_whys[DONE_WHYS] = {[DONE_STOP] = "stop",
                                                  [DONE_LENGTH] = "length",
                                                  [DONE_CANCELLED] = "cancelled",
@@ -51,7 +57,8 @@ _Static_assert(sizeof(enum request_state) == sizeof(unsigned int), "an enum is a
         ASK(S, false, stop, FIELD_STRINGS, MESSAGE_STOPS, .each = MESSAGE_STOP), ASK(S, false, ieos, FIELD_BOOL, 0),   \
         ASK(S, false, minp, FIELD_F64, 1), ASK(S, false, rep, FIELD_F64, 100), ASK(S, false, pres, FIELD_SIGNED, 2),   \
         ASK(S, false, freq, FIELD_SIGNED, 2), ASK(S, false, bi, FIELD_U32S, MESSAGE_BIASES),                           \
-        ASK(S, false, bv, FIELD_F32S, MESSAGE_BIASES, .each = 100), ASK(S, false, lp, FIELD_U32, MESSAGE_LOGPROBS)
+        ASK(S, false, bv, FIELD_F32S, MESSAGE_BIASES, .each = 100), ASK(S, false, lp, FIELD_U32, MESSAGE_LOGPROBS),    \
+        ASK(S, false, n, FIELD_U32, MESSAGE_CHOICES, .since = 2, .vital = true)
 
 static const struct field submit_fields[] = {
     ASK_ROWS(message_submit),
@@ -62,6 +69,7 @@ LAYOUT(submit, "SUBMIT", message_submit);
 
 static const struct field attach_fields[] = {
     ROW(message_attach, off, FIELD_U64, 0),
+    ROW(message_attach, offs, FIELD_U64S, MESSAGE_CHOICES, .since = 2, .vital = true),
 };
 LAYOUT(attach, "ATTACH", message_attach);
 
@@ -86,10 +94,9 @@ static const struct field refused_fields[] = {
 LAYOUT(refused, "REFUSED", message_refused);
 
 static const struct field state_fields[] = {
-    NEED(message_state, state, FIELD_NAME, NAMES(request_states)),
-    ROW(message_state, place, FIELD_U32, 0),
-    ROW(message_state, reason, FIELD_STRING, MESSAGE_SENTENCE),
-    ROW(message_state, job, FIELD_U32, 0),
+    NEED(message_state, state, FIELD_NAME, NAMES(request_states)), ROW(message_state, place, FIELD_U32, 0),
+    ROW(message_state, reason, FIELD_STRING, MESSAGE_SENTENCE),    ROW(message_state, job, FIELD_U32, 0),
+    ROW(message_state, n, FIELD_U32, MESSAGE_CHOICES, .since = 2),
 };
 LAYOUT(state, "STATE", message_state);
 
@@ -102,6 +109,7 @@ static const struct field part_fields[] = {
 LAYOUT(part, "DELTA part", message_part);
 
 static const struct field delta_fields[] = {
+    ROW(message_delta, c, FIELD_U32, MESSAGE_CHOICES - 1, .since = 2, .vital = true),
     NEED(message_delta, off, FIELD_U64, 0),
     NEED(message_delta, ids, FIELD_U32S, MESSAGE_IDS),
     ROW(message_delta, parts, FIELD_MAPS, MESSAGE_PARTS, .of = &part_layout),
@@ -110,15 +118,22 @@ static const struct field delta_fields[] = {
 };
 LAYOUT(delta, "DELTA", message_delta);
 
+static const struct field choice_fields[] = {
+    NEED(message_choice, why, FIELD_NAME, NAMES(done_whys)),
+    ROW(message_choice, ctok, FIELD_U32, 0),
+};
+LAYOUT(choice, "DONE choice", message_choice);
+
 static const struct field done_fields[] = {
     NEED(message_done, why, FIELD_NAME, NAMES(done_whys)),
     ROW(message_done, msg, FIELD_STRING, MESSAGE_SENTENCE),
     ROW(message_done, ptok, FIELD_U32, 0),
     ROW(message_done, ctok, FIELD_U32, 0),
-    ROW(message_done, cached, FIELD_U32, 0),
+    ROW(message_done, cached, FIELD_U32, 0, .since = 2),
     ROW(message_done, prompt_s, FIELD_F64, 0),
     ROW(message_done, gen_s, FIELD_F64, 0),
     ROW(message_done, wait_s, FIELD_F64, 0),
+    ROW(message_done, cs, FIELD_MAPS, MESSAGE_CHOICES, .of = &choice_layout, .since = 2),
 };
 LAYOUT(done, "DONE", message_done);
 
@@ -147,7 +162,7 @@ LAYOUT(listing, "LISTING", message_listing);
 static const struct field engine_fields[] = {
     NEED(message_engine, job, FIELD_U32, 0),
     ROW(message_engine, node, FIELD_STRING, MESSAGE_NAME),
-    NEED(message_engine, state, FIELD_NAME, NAMES(engine_states)),
+    NEED(message_engine, state, FIELD_NAME, NAMES(engine_states), .old_names = engine_states_1),
     ROW(message_engine, model, FIELD_STRING, MESSAGE_SENTENCE),
     ROW(message_engine, ranks, FIELD_U32, MESSAGE_RANKS),
     ROW(message_engine, layout, FIELD_STRING, MESSAGE_NAME),
@@ -236,7 +251,8 @@ static const struct field lease_fields[] = {
     NEED(message_lease, id, FIELD_ID, 0),
     ASK_ROWS(message_lease),
     ROW(message_lease, out, FIELD_U32S, MESSAGE_IDS),
-    ROW(message_lease, ckey, FIELD_BYTES, MESSAGE_CACHE_KEY),
+    ROW(message_lease, ckey, FIELD_BYTES, MESSAGE_CACHE_KEY, .since = 2),
+    ROW(message_lease, outn, FIELD_U32S, MESSAGE_CHOICES, .since = 2, .vital = true),
 };
 LAYOUT(lease, "BATCH request", message_lease);
 
@@ -349,6 +365,19 @@ static int check_delta(const struct message_delta *d, struct k3_error *err)
     return 0;
 }
 
+static int check_lease(const struct message_lease *l, struct k3_error *err)
+{
+    uint64_t out = 0;
+
+    for (size_t i = 0; i < l->outn.n; i++)
+        out += l->outn.v[i];
+    if (l->outn.n > 0 && (l->outn.n != l->ask.n || out != l->out.n)) {
+        errno = EPROTO;
+        return k3_errorf(err, "%s: outn is not of n choices that make up out", lease_layout.name);
+    }
+    return check_ask(lease_layout.name, &l->ask, err);
+}
+
 static int check_message(const struct message *m, struct k3_error *err)
 {
     if (m->head.type == WIRE_SUBMIT)
@@ -361,7 +390,7 @@ static int check_message(const struct message *m, struct k3_error *err)
         return check_delta(&m->delta, err);
     if (m->head.type == WIRE_BATCH)
         for (size_t i = 0; i < m->batch.reqs.n; i++)
-            if (check_ask(lease_layout.name, &m->batch.reqs.v[i].ask, err) < 0)
+            if (check_lease(&m->batch.reqs.v[i], err) < 0)
                 return -1;
     return 0;
 }
@@ -385,6 +414,7 @@ int message_encode(const struct message *m, uint8_t header[MESSAGE_HEADER], stru
                    struct k3_error *err)
 {
     const struct layout *l = layout_for(m->head.type);
+    uint16_t version = m->head.version ? m->head.version : WIRE_VERSION;
     msgpack_sbuffer buffer;
     msgpack_packer packer;
     int rc = -1;
@@ -396,7 +426,7 @@ int message_encode(const struct message *m, uint8_t header[MESSAGE_HEADER], stru
         k3_errorf(err, "message type %u is not known", m->head.type);
         goto out;
     }
-    if (check_message(m, err) < 0 || layout_encode(l, FIELDS(m), &packer, err) < 0)
+    if (check_message(m, err) < 0 || layout_encode(l, version, FIELDS(m), &packer, err) < 0)
         goto out;
     /* What our own scanner refuses, so would the peer's.  It also catches a buffer that could not grow. */
     if (scan_body(buffer.data, buffer.size, err) < 0) {
@@ -405,7 +435,7 @@ int message_encode(const struct message *m, uint8_t header[MESSAGE_HEADER], stru
         goto out;
     }
     memcpy(header, "k3w1", 4);
-    put_be(header + 4, m->head.version ? m->head.version : WIRE_VERSION, 2);
+    put_be(header + 4, version, 2);
     put_be(header + 6, m->head.type, 2);
     put_be(header + 8, m->head.flags, 4);
     memcpy(header + 12, m->head.id.bytes, K3_ID_BYTES);
@@ -466,7 +496,7 @@ int message_decode(struct message *m, const struct message_header *head, const v
         k3_errorf(err, "%s: the body cannot be unpacked", l->name);
         goto out;
     }
-    if (layout_decode(l, &unpacked.data, FIELDS(&got), err) < 0)
+    if (layout_decode(l, head->version, &unpacked.data, FIELDS(&got), err) < 0)
         goto out;
     if (check_message(&got, err) < 0) {
         layout_clear(l, FIELDS(&got));

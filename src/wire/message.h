@@ -20,8 +20,9 @@
 #include "common/error.h"
 #include "wire/id.h"
 
-/* The version spoken here and the oldest one still understood.  An answer carries the version of its question. */
-enum { WIRE_VERSION = 1, WIRE_VERSION_OLDEST = 1 };
+/* The version spoken here and the oldest one still understood.  An answer carries the version of its question.  What
+ * came with a version (".since" in message.c) is only said to a peer that speaks it. */
+enum { WIRE_VERSION = 2, WIRE_VERSION_OLDEST = 1 };
 
 enum {
     MESSAGE_HEADER = 28,       /* bytes */
@@ -37,6 +38,7 @@ enum {
     MESSAGE_STOP = 256,        /* bytes of one */
     MESSAGE_BIASES = 1024,     /* entries of a logit bias */
     MESSAGE_LOGPROBS = 20,     /* likeliest ids reported with a token */
+    MESSAGE_CHOICES = 64,      /* answers to one prompt */
     MESSAGE_ROWS = 1024,       /* rows of a LISTING, engines of an INFO_REPLY, requests of a BATCH */
     MESSAGE_RANKS = 4096,      /* ranks of an engine */
     MESSAGE_ENTRIES = 64,      /* entries of a map */
@@ -156,6 +158,7 @@ struct message_ask {
     struct message_u32s bi; /* logit bias: these ids ... */
     struct message_f32s bv; /* ... get these added, -100 to 100; as many */
     uint32_t lp;            /* log-probabilities of so many likeliest ids with each token; 0: none */
+    uint32_t n;             /* answers ("choices"), each with a seed of its own; 0 or 1: one */
 };
 
 struct message_submit { /* header id: the request's, drawn by the client */
@@ -164,7 +167,8 @@ struct message_submit { /* header id: the request's, drawn by the client */
     char *name; /* job name, or NULL */
 };
 struct message_attach {
-    uint64_t off; /* first token wanted */
+    uint64_t off;             /* first token wanted of every choice ... */
+    struct message_u64s offs; /* ... or where they differ of each */
 };
 struct message_list {
     bool me;  /* only the asking user's */
@@ -185,6 +189,7 @@ struct message_state {
     uint32_t place;
     char *reason;
     uint32_t job; /* Slurm job that runs it, 0: none */
+    uint32_t n;   /* choices, 0: one */
 };
 struct message_part {        /* text of one channel */
     enum delta_channel ch;   /* required */
@@ -196,6 +201,7 @@ struct message_part {        /* text of one channel */
  * Text that is held back (half a character, what may become a stop string) comes with a later token or with the last.
  */
 struct message_delta {
+    uint32_t c;              /* choice that it belongs to */
     uint64_t off;            /* offset of ids[0] in the answer; required */
     struct message_u32s ids; /* one at least */
     struct {
@@ -205,12 +211,20 @@ struct message_delta {
     struct message_u32s lpi; /* where asked for, for each of ids: itself and the likeliest ... */
     struct message_f32s lpv; /* ... and the logarithms of their probabilities, -9999 at least */
 };
+struct message_choice {
+    enum done_why why; /* required: stop or length */
+    uint32_t ctok;
+};
 struct message_done {
-    enum done_why why; /* required */
+    enum done_why why; /* required; length when one of the choices ended by it */
     char *msg;
-    uint32_t ptok, ctok;            /* prompt and completion tokens */
+    uint32_t ptok, ctok;            /* prompt and completion tokens, the latter of all choices */
     uint32_t cached;                /* of the prompt, taken over from an earlier request */
     double prompt_s, gen_s, wait_s; /* seconds of prefill, of decode (engine), of waiting (daemon) */
+    struct {
+        struct message_choice *v;
+        size_t n;
+    } cs; /* where several were asked for and all ended by themselves: how each did */
 };
 struct message_listing_row {
     struct k3_id id; /* required */
@@ -302,6 +316,7 @@ struct message_lease {
     struct message_ask ask;
     struct message_u32s out;   /* produced under an earlier lease: to be continued after them */
     struct message_bytes ckey; /* of the user: under it, and no other, prompts may share what they begin with */
+    struct message_u32s outn;  /* of several choices: so many of `out` are of each, one choice after the other */
 };
 struct message_batch {
     struct {

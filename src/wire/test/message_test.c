@@ -30,7 +30,7 @@ static void every_message_survives_the_way_there_and_back(void **state)
             message_decode_header(&head, header, sizeof header, &err) < 0 ||
             message_decode(&m, &head, body.data, body.len, &err) < 0 || message_encode(&m, again, &second, &err) < 0)
             fail_msg("%s: %s", message_type_name(samples[i].head.type), err.text);
-        assert_int_equal(head.version, 1);
+        assert_int_equal(head.version, WIRE_VERSION);
         assert_int_equal(head.type, samples[i].head.type);
         assert_int_equal(head.flags, samples[i].head.flags);
         assert_true(k3_id_equal(&head.id, &samples[i].head.id));
@@ -414,7 +414,7 @@ static void headers_are_checked(void **state)
     k3_id_random(&m.head.id);
     assert_int_equal(message_encode(&m, header, &body, &err), 0);
     free(body.data);
-    assert_memory_equal(header, "k3w1\0\1\0\5\0\0\0\0", 12);
+    assert_memory_equal(header, "k3w1\0\2\0\5\0\0\0\0", 12);
     assert_memory_equal(header + 12, m.head.id.bytes, 16);
     for (size_t len = 0; len < sizeof header; len++)
         assert_int_equal(message_decode_header(&head, header, len, &err), -1);
@@ -432,7 +432,7 @@ static void headers_are_checked(void **state)
     header[6] = 255;
     assert_int_equal(message_decode_header(&head, header, sizeof header, &err), -1);
     /* A later version may have other types, so its number is what is wrong; the id is there to answer with. */
-    header[5] = 2;
+    header[5] = 3;
     assert_int_equal(message_decode_header(&head, header, sizeof header, &err), -1);
     assert_int_equal(errno, EPROTONOSUPPORT);
     assert_true(k3_id_equal(&head.id, &m.head.id));

@@ -44,24 +44,32 @@ static struct message_part parts[] = {
 };
 static struct message_held held[] = {{ID(3), 17}, {ID(4), 0}};
 static uint8_t cache_key[16] = {1, 0, 255};
-static struct message_lease leases[] = {{ID(5), ASK_JSON, LIST(ids), {cache_key, sizeof cache_key}},
-                                        {ID(6), ASK_TOKENS, {NULL, 0}, {NULL, 0}}};
+static struct message_lease leases[] = {{ID(5), ASK_JSON, LIST(ids), {cache_key, sizeof cache_key}, {NULL, 0}},
+                                        {ID(6), ASK_TOKENS, {NULL, 0}, {NULL, 0}, {NULL, 0}}};
+static uint32_t produced[] = {3, 0, 4};
+static uint64_t wanted[] = {7, 0, UINT64_MAX};
+static struct message_choice choices[] = {{DONE_STOP, 3}, {DONE_LENGTH, 64}, {DONE_STOP, 0}};
+static struct message_lease several[] = {
+    {.id = ID(7), .ask = {.tok = LIST(ids), .topp = 1, .n = 3}, .out = LIST(ids), .outn = LIST(produced)},
+};
 
 /* clang-format off */
+/* Those of version 1 first, as they were recorded of it; what came later has lines of its own behind them, or is blank in
+ * version 1. */
 static const struct message samples[] = {
     {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {ASK_JSON, true, "thesis"}},
-    {{1, WIRE_SUBMIT, 0, ID(9)}, .submit = {ASK_TOKENS, false, NULL}},
-    {{0, WIRE_ATTACH, 0, ID(9)}, .attach = {1ull << 40}},
+    {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {ASK_TOKENS, false, NULL}},
+    {{0, WIRE_ATTACH, 0, ID(9)}, .attach = {1ull << 40, {NULL, 0}}},
     {{0, WIRE_CANCEL, 0, ID(9)}, .attach = {0}},
     {{0, WIRE_LIST, 0, ID(0)}, .list = {true, "0aBc"}},
     {{0, WIRE_INFO, 0, ID(0)}, .attach = {0}},
     {{0, WIRE_ACK, 0, ID(9)}, .attach = {0}},
     {{0, WIRE_ACCEPTED, 0, ID(9)}, .accepted = {3, "EngineStarting", "max"}},
     {{0, WIRE_REFUSED, 0, ID(9)}, .refused = {EXIT_CODE_QUOTA, "the queue is full", 30.5}},
-    {{0, WIRE_STATE, 0, ID(9)}, .state = {REQUEST_SUSPENDED, 1, "None", 4711}},
-    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {99, LIST(ids), LIST(parts), {NULL, 0}, {NULL, 0}}},
-    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, {ids, 1}, {NULL, 0}, LIST(logprob_ids), LIST(logprobs)}},
-    {{0, WIRE_DONE, 0, ID(9)}, .done = {DONE_LENGTH, "as many as asked for", 5, 64, 3, 0.1, 3.4, 0.5}},
+    {{0, WIRE_STATE, 0, ID(9)}, .state = {REQUEST_SUSPENDED, 1, "None", 4711, 3}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, 99, LIST(ids), LIST(parts), {NULL, 0}, {NULL, 0}}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {0, 0, {ids, 1}, {NULL, 0}, LIST(logprob_ids), LIST(logprobs)}},
+    {{0, WIRE_DONE, 0, ID(9)}, .done = {DONE_LENGTH, "as many as asked for", 5, 64, 3, 0.1, 3.4, 0.5, LIST(choices)}},
     {{0, WIRE_LISTING, 0, ID(0)}, .listing = {LIST(rows), true}},
     {{0, WIRE_INFO_REPLY, 0, ID(0)}, .info_reply = {"0.1.0", 86400, 3, 2, "tiny-b", LIST(engines)}},
     {{0, WIRE_OK, 0, ID(9)}, .attach = {0}},
@@ -77,6 +85,10 @@ static const struct message samples[] = {
     {{0, WIRE_BATCH, 7, ID(0)}, .batch = {LIST(leases)}},
     {{0, WIRE_ENGINE_CANCEL, 0, ID(9)}, .attach = {0}},
     {{0, WIRE_DRAIN, 0, ID(0)}, .attach = {0}},
+    {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {.ask = {.tok = LIST(ids), .topp = 1, .n = MESSAGE_CHOICES}}},
+    {{0, WIRE_ATTACH, 0, ID(9)}, .attach = {5, LIST(wanted)}},
+    {{0, WIRE_DELTA, 0, ID(9)}, .delta = {2, 0, {ids, 1}, {NULL, 0}, {NULL, 0}, {NULL, 0}}},
+    {{0, WIRE_BATCH, 0, ID(0)}, .batch = {LIST(several)}},
 };
 /* clang-format on */
 
