@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/alloc.h"
+#include "common/manual.h"
 #include "wire/message.h"
 
 enum { HELP = 1000, USAGE, SHOW_CONFIG, FIRST_ROW }; /* what getopt_long returns; rows follow */
@@ -75,8 +76,13 @@ static void print_option(int letter, const char *name, const char *value, const 
 static void print_help(const struct option_program *p)
 {
     printf("Usage: %s [OPTION]...%s%s\n%s\n\n", p->name, *p->operands ? " " : "", p->operands, p->about);
-    for (size_t i = 0; i < p->count; i++)
-        print_option(p->rows[i].letter, p->rows[i].name, p->rows[i].value, p->rows[i].sentence);
+    for (size_t i = 0; i < p->count; i++) {
+        const struct option_row *row = &p->rows[i];
+        char *phrase = row->kind == OPTION_SETTING ? manual_phrase(settings_table(), row->setting) : NULL;
+
+        print_option(row->letter, row->name, row->value, phrase ? phrase : row->sentence);
+        free(phrase);
+    }
     for (size_t i = 0; i < COMMON; i++)
         print_option(common[i].letter, common[i].name, NULL, common[i].sentence);
     if (p->environment)

@@ -35,11 +35,11 @@ struct option_row {
     const char *name; /* without dashes; NULL: only the letter */
     int letter;       /* 0: none */
     enum option_kind kind;
-    size_t offset;       /* in the struct that takes the values */
-    const char *setting; /* of OPTION_SETTING: "k3submit.top_p" */
-    double least, most;  /* of NUMBER and REAL */
-    const char *value;   /* as --help calls it; NULL for a flag */
-    const char *sentence;
+    size_t offset;        /* in the struct that takes the values */
+    const char *setting;  /* of OPTION_SETTING: "k3submit.top_p" */
+    double least, most;   /* of NUMBER and REAL */
+    const char *value;    /* as --help calls it; NULL for a flag */
+    const char *sentence; /* NULL for a SETTING: its own */
 };
 
 struct option_program {

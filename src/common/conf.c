@@ -55,8 +55,7 @@ static bool has_section(const struct conf *c, const char *section)
     return false;
 }
 
-/* What is wanted, for sentences and for --show-config: "a whole number, 1 to 64". */
-static void describe(const struct conf_row *row, char *text, size_t size)
+void conf_wanted(const struct conf_row *row, char *text, size_t size)
 {
     if (row->type != CONF_TEXT) {
         snprintf(text, size, "%s, %.10g to %.10g", row->type == CONF_INT ? "a whole number" : "a number", row->least,
@@ -73,7 +72,7 @@ static int refuse(const struct conf_row *row, const char *where, const char *got
 {
     char wanted[200];
 
-    describe(row, wanted, sizeof wanted);
+    conf_wanted(row, wanted, sizeof wanted);
     errno = EINVAL;
     return k3_errorf(err, "%s: %s.%s: %s is not %s", where, row->section, row->key, got, wanted);
 }
@@ -401,8 +400,9 @@ void conf_show(const struct conf *c, FILE *out)
         char wanted[200];
         if (first)
             fprintf(out, "%s%s:\n{\n", i ? "};\n\n" : "", row->section);
-        describe(row, wanted, sizeof wanted);
-        fprintf(out, "%s    # %s (%s)\n    %s = ", first ? "" : "\n", row->sentence, wanted, row->key);
+        conf_wanted(row, wanted, sizeof wanted);
+        fprintf(out, "%s    # %.*s (%s)\n    %s = ", first ? "" : "\n", (int)strcspn(row->sentence, "\n"),
+                row->sentence, wanted, row->key);
         char *text = value_text(c, row);
         if (row->type == CONF_TEXT)
             show_text(text, out);

@@ -1,8 +1,8 @@
 /* conf.h - settings as rows
  *
  * One row a setting says its section and key in k3.conf, its type, where it is stored, its default, its range and one
- * sentence. The rows feed the parser, --show-config and --get; a file with a wrong key, type or value is refused as a
- * whole, with file and line.  Which settings there are is settings.h's. */
+ * sentence. The rows feed the parser, --show-config, --get and what manual.h prints; a file with a wrong key, type or
+ * value is refused as a whole, with file and line.  Which settings there are is settings.h's. */
 #ifndef K3_COMMON_CONF_H
 #define K3_COMMON_CONF_H
 
@@ -21,11 +21,25 @@ struct conf_row {
     const char *section, *key;
     enum conf_type type;
     size_t offset;              /* in the struct that holds the values */
-    const char *initial;        /* as it would be typed, without quotes */
+    const char *initial;        /* as conf_get() gives it */
     double least, most;         /* of INT and REAL */
     const char *const *choices; /* of TEXT: NULL at the end; NULL: any text */
-    const char *sentence;
+    const char *sentence;       /* or two; what follows a line feed is for the manual page only */
 };
+
+struct conf_section {
+    const char *name, *sentence;
+};
+
+struct conf_table {
+    const struct conf_section *sections;
+    size_t section_count;
+    const struct conf_row *rows; /* those of a section together */
+    size_t count;
+};
+
+/* What a row's values are, for sentences: "a whole number, 1 to 64". */
+void conf_wanted(const struct conf_row *row, char *text, size_t size);
 
 struct conf;
 

@@ -25,17 +25,24 @@ static const char *const efforts[] = {"low", "medium", "high", "max", NULL};
 #section, #key, CONF_REAL, offsetof(struct settings, section.key), initial, least, most, NULL, sentence        \
     }
 
+static const struct conf_section sections[] = {
+    {"common", "What all programs use."},
+    {"k3queued", "The queue daemon, on the login node."},
+    {"k3served", "The engine, and the batch script that starts it."},
+    {"k3submit", "Defaults of k3submit; its environment and command line go before them."},
+};
+
 /* clang-format off */
 static const struct conf_row rows[] = {
     TEXT(common, socket, "ipc:///run/k3/k3queued.sock", NULL, "Where programs on k3queued's own host reach it: ipc:// and a path."),
-    TEXT(common, server, "", NULL, "Where those on other hosts reach it: tcp://HOST:PORT; empty: nowhere.  PORT may be left out and is 7420."),
-    TEXT(common, server_key, "", NULL, "Public key of k3queued, 64 hex digits, or the path of a file that holds it; needed with server."),
+    TEXT(common, server, "", NULL, "Where those on other hosts reach it: tcp://HOST:PORT; empty: nowhere.\nPORT may be left out and is 7420.  A program uses common.socket where somebody listens there and common.server everywhere else, so one file serves all hosts."),
+    TEXT(common, server_key, "", NULL, "Public key of k3queued, 64 hex digits, or the path of a file that holds it; needed with server.\nk3queued logs it when it starts."),
     TEXT(common, munge_socket, "", NULL, "munged's socket; empty: where libmunge looks by itself."),
-    REAL(common, timeout, "10", 0.1, 3600, "Seconds that a command waits for k3queued to answer."),
+    REAL(common, timeout, "10.0", 0.1, 3600, "Seconds that a command waits for k3queued to answer."),
     TEXT(common, log_level, "info", log_levels, "Least severe lines that are logged."),
 
     TEXT(k3queued, user, "", NULL, "User whose jobs may register as engines; empty: the one k3queued runs as."),
-    TEXT(k3queued, listen, "", NULL, "Where it listens for other hosts: tcp://INTERFACE:PORT, or an address in place of the interface; empty: nowhere."),
+    TEXT(k3queued, listen, "", NULL, "Where it listens for other hosts: tcp://INTERFACE:PORT, or an address in place of the interface; empty: nowhere.\nPORT may be left out and is 7420; an IPv6 address stands in brackets.  What means all interfaces is refused, except for the word: tcp://all-interfaces."),
     TEXT(k3queued, state_dir, "/var/lib/k3", NULL, "Directory of what the daemon keeps: its key."),
     TEXT(k3queued, check_job, "auto", autos, "Ask squeue whether an engine's job is a running one of that user; auto: where squeue is installed."),
     INT(k3queued, max_queued, "10000", 1, 1e6, "Requests that may wait or run."),
@@ -46,10 +53,10 @@ static const struct conf_row rows[] = {
     INT(k3queued, max_prompt_bytes, "4194304", 1, 4 << 20, "Bytes of one request's prompt, as JSON or four a token id."),
     INT(k3queued, max_prompt_tokens, "1048576", 1, 1 << 20, "Token ids of one request's prompt."),
     INT(k3queued, max_tokens, "0", 0, 1 << 24, "Most tokens of an answer that may be asked for; 0: as many as fit."),
-    REAL(k3queued, keep_answer, "3600", 0, 1e8, "Seconds an answer is kept when nobody has fetched it."),
-    REAL(k3queued, heartbeat, "1", 0.01, 3600, "Seconds between heartbeats to an engine."),
-    REAL(k3queued, engine_timeout, "10", 0.05, 86400, "Seconds of an engine's silence after which its requests go back to the queue."),
-    REAL(k3queued, stall_timeout, "120", 0.05, 86400, "Seconds without work after which the requests of an engine that is alive go back to the queue."),
+    REAL(k3queued, keep_answer, "3600.0", 0, 1e8, "Seconds an answer is kept when nobody has fetched it."),
+    REAL(k3queued, heartbeat, "1.0", 0.01, 3600, "Seconds between heartbeats to an engine."),
+    REAL(k3queued, engine_timeout, "10.0", 0.05, 86400, "Seconds of an engine's silence after which its requests go back to the queue."),
+    REAL(k3queued, stall_timeout, "120.0", 0.05, 86400, "Seconds without work after which the requests of an engine that is alive go back to the queue."),
     INT(k3queued, max_output, "8388608", 65536, 1 << 30, "Bytes that may wait for one client that does not read."),
 
     TEXT(k3served, model, "", NULL, "Directory of the checkpoint."),
@@ -65,15 +72,23 @@ static const struct conf_row rows[] = {
     INT(k3served, prefill_chunk, "128", 1, 1 << 20, "Prompt tokens of one request in one step."),
     INT(k3served, batch_tokens, "256", 1, 1 << 20, "Tokens of one step."),
     INT(k3served, restarts, "3", 0, 1000, "Times that the batch script starts a failed engine again in its job."),
-    REAL(k3served, restart_delay, "1", 0, 3600, "Seconds before it does."),
-    REAL(k3served, drain_timeout, "60", 0, 86400, "Seconds in which running answers may finish when the job is about to end."),
+    REAL(k3served, restart_delay, "1.0", 0, 3600, "Seconds before it does."),
+    REAL(k3served, drain_timeout, "60.0", 0, 86400, "Seconds in which running answers may finish when the job is about to end."),
 
-    TEXT(k3submit, reasoning_effort, "max", efforts, "How much the model thinks when the user does not say."),
-    INT(k3submit, max_tokens, "0", 0, 1 << 24, "Most tokens of an answer when the user does not say; 0: as many as fit."),
-    REAL(k3submit, temperature, "1", 0, 10, "Sampling temperature when the user does not say; 0: always the likeliest token."),
-    REAL(k3submit, top_p, "0.95", 0, 1, "Nucleus of the sampling when the user does not say."),
+    TEXT(k3submit, reasoning_effort, "max", efforts, "How much the model thinks."),
+    INT(k3submit, max_tokens, "0", 0, 1 << 24, "Most tokens of the answer; 0: as many as fit."),
+    REAL(k3submit, temperature, "1.0", 0, 10, "Sampling temperature; 0: always the likeliest token."),
+    REAL(k3submit, top_p, "0.95", 0, 1, "Sample from the likeliest tokens that make up so much of the probability."),
 };
 /* clang-format on */
+
+const struct conf_table *settings_table(void)
+{
+    static const struct conf_table table = {sections, sizeof sections / sizeof *sections, rows,
+                                            sizeof rows / sizeof *rows};
+
+    return &table;
+}
 
 int settings_load(struct settings *s, const char *path, struct k3_error *err)
 {

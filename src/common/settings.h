@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "common/conf.h"
 #include "common/error.h"
 
 /* Texts are owned by the struct. */
@@ -49,6 +50,9 @@ struct settings {
     } k3submit;
     struct conf *conf; /* the rows, and where each value came from */
 };
+
+/* Its rows. */
+const struct conf_table *settings_table(void);
 
 /* Defaults, then the file: path, or K3_CONF, or sysconfdir/k3/k3.conf.  Only the last may be missing.  On failure there
  * is nothing to clear. */

@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/manual.h"
 #include "common/settings.h"
 #include "engine/lost.h"
 #include "engine/serve.h"
@@ -25,7 +26,7 @@ static const char help[] =
     "      --usage            one line\n"
     "  -V, --version          the version\n\n"
     "Exit status: 0 told to stop, 1 failed, 2 wrong settings or refused by k3queued (starting again would not help).\n"
-    "With --lost: 0 k3queued knows, 7 it did not answer.\n";
+    "With --lost: 0 k3queued knows, 7 it did not answer.\n\n";
 
 struct options {
     enum { SERVE, GET, SHOW_CONFIG, LOST } action;
@@ -60,6 +61,7 @@ static int parse(int argc, char **argv, struct options *o)
             break;
         case 'h':
             printf("%s%s", usage, help);
+            manual_help(settings_table(), "k3served", stdout);
             return EXIT_CODE_OK;
         case 'u':
             fputs(usage, stdout);

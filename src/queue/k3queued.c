@@ -19,6 +19,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/loop.h"
+#include "common/manual.h"
 #include "common/notify.h"
 #include "common/settings.h"
 #include "queue/gate.h"
@@ -49,8 +50,9 @@ static void help(void)
            "  --show-config      print every setting and where it comes from\n"
            "  --get SECTION.KEY  print one setting\n"
            "  -V, --version      print the version\n"
-           "  --help, --usage    print this, or one line of it\n",
+           "  --help, --usage    print this, or one line of it\n\n",
            K3_SYSCONFDIR);
+    manual_help(settings_table(), "k3queued", stdout);
 }
 
 /* Returns -1 to go on, or what to exit with. */

@@ -166,6 +166,23 @@ static void get_prints_one_value(void **state)
     settings_clear(&s);
 }
 
+/* What manual.h prints is the rows' text, not the value that was parsed from it. */
+static void defaults_are_written_as_they_are_shown(void **state)
+{
+    const struct conf_table *t = settings_table();
+    struct settings s;
+    struct k3_error err;
+    (void)state;
+    assert_int_equal(load(&s, "", &err), 0);
+    for (size_t i = 0; i < t->count; i++) {
+        char name[100], *text;
+        snprintf(name, sizeof name, "%s.%s", t->rows[i].section, t->rows[i].key);
+        assert_string_equal(text = settings_get(&s, name, &err), t->rows[i].initial);
+        free(text);
+    }
+    settings_clear(&s);
+}
+
 static char *shown(const struct settings *s)
 {
     char *text;
@@ -201,10 +218,10 @@ static void what_is_shown_can_be_read_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_file_leaves_the_defaults),     cmocka_unit_test(the_file_replaces_them),
-        cmocka_unit_test(mistakes_are_named_with_file_and_line), cmocka_unit_test(the_environment_names_the_file),
-        cmocka_unit_test(a_typed_value_wins_and_is_checked),     cmocka_unit_test(get_prints_one_value),
-        cmocka_unit_test(what_is_shown_can_be_read_back),
+        cmocka_unit_test(an_empty_file_leaves_the_defaults),      cmocka_unit_test(the_file_replaces_them),
+        cmocka_unit_test(mistakes_are_named_with_file_and_line),  cmocka_unit_test(the_environment_names_the_file),
+        cmocka_unit_test(a_typed_value_wins_and_is_checked),      cmocka_unit_test(get_prints_one_value),
+        cmocka_unit_test(defaults_are_written_as_they_are_shown), cmocka_unit_test(what_is_shown_can_be_read_back),
     };
     return cmocka_run_group_tests_name("settings", tests, make_file, remove_file);
 }
