@@ -39,7 +39,8 @@ static struct options {
     int wait_sec, line; /* for an answer; messages in the socket's line */
     bool no_watch, ack, me, unsigned_, bad_signature, twice, quiet, leave;
     const char *tokens, *stop; /* prompt as "1,2,3"; a stop string */
-    bool greedy;               /* temperature 0, going on after stop ids */
+    bool greedy, cold;         /* temperature 0, going on after stop ids; temperature 0 */
+    bool parts;                /* print the text of each delta by channel */
 } opt = {.job = 7, .prompt = 3, .pause_at = -1, .wait_sec = 10};
 
 static void *sock;
@@ -101,7 +102,7 @@ static void say_submit(void)
     struct message m = message_of(WIRE_SUBMIT, &opt.id);
     uint32_t *prompt = make_prompt();
 
-    m.submit.ask.temp = opt.greedy ? 0 : 1;
+    m.submit.ask.temp = opt.greedy || opt.cold ? 0 : 1;
     m.submit.ask.ieos = opt.greedy;
     if (opt.stop)
         m.submit.ask.stop = (struct message_strings){(char **)&opt.stop, 1};
@@ -285,10 +286,14 @@ static void print_info(const struct message_info_reply *info)
 
 static void hear_delta(const struct message_delta *d)
 {
+    static const char *const channels[CHANNELS] = {"think", "response", "tool"};
+
     if (!opt.quiet)
         printf("delta %" PRIu64 "+%zu\n", d->off, d->ids.n);
     for (size_t i = 0; i < d->parts.n; i++) {
         const struct message_text *txt = &d->parts.v[i].txt;
+        if (opt.parts)
+            printf("%s %.*s\n", channels[d->parts.v[i].ch], (int)txt->len, (const char *)txt->data);
         text = k3_reallocarray(text, text_len + txt->len + 1, 1);
         if (txt->len)
             memcpy(text + text_len, txt->data, txt->len);
@@ -384,6 +389,7 @@ static void parse(int argc, char **argv)
                                             {"twice", 0, NULL, 't'},    {"quiet", 0, NULL, 'q'},
                                             {"leave", 0, NULL, 'l'},    {"tokens", 1, NULL, TOKENS},
                                             {"stop", 1, NULL, STOP},    {"greedy", 0, NULL, 'g'},
+                                            {"cold", 0, NULL, 'c'},     {"parts", 0, NULL, 'p'},
                                             {NULL, 0, NULL, 0}};
     int c;
 
@@ -428,6 +434,12 @@ static void parse(int argc, char **argv)
             break;
         case STOP:
             opt.stop = optarg;
+            break;
+        case 'c':
+            opt.cold = true;
+            break;
+        case 'p':
+            opt.parts = true;
             break;
         case 'g':
             opt.greedy = true;
