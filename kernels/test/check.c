@@ -3,7 +3,66 @@
 #include <stdio.h>
 #include <time.h>
 
+#undef malloc
+#undef free
+
 static uint64_t seed;
+static struct k3_stream *gpu; /* NULL: there is none */
+static int looked_for_gpu, rounds_to_bf16;
+
+/* --- memory ------------------------------------------------------------------------------------------------------ */
+
+static struct k3_stream *find_gpu(void)
+{
+    if (!looked_for_gpu)
+        gpu = kern_stream_create("cuda", 1);
+    looked_for_gpu = 1;
+    return gpu;
+}
+
+void *check_malloc(size_t bytes)
+{
+    return find_gpu() != NULL ? kern_alloc_host(gpu, bytes) : malloc(bytes);
+}
+
+void check_free(void *p)
+{
+    if (gpu != NULL)
+        kern_free_host(gpu, p, 0);
+    else
+        free(p);
+}
+
+static void *list_room(size_t bytes)
+{
+    enum { ROOM = 4 << 20 };
+    static char *room;
+    static size_t used;
+    if (room == NULL)
+        room = check_malloc(ROOM);
+    assert_non_null(room);
+    bytes = (bytes + 15) & ~(size_t)15;
+    assert_true(bytes <= ROOM / 256);
+    if (used + bytes > ROOM)
+        used = 0;
+    used += bytes;
+    return room + used - bytes;
+}
+
+static const void *copy_of(const void *list, size_t bytes)
+{
+    return list == NULL ? NULL : memcpy(list_room(bytes), list, bytes);
+}
+
+const int32_t *check_list(const int32_t *list, int64_t n)
+{
+    return copy_of(list, (size_t)n * sizeof *list);
+}
+
+int check_rounds_to_bf16(void)
+{
+    return rounds_to_bf16;
+}
 
 void check_seed(void)
 {
@@ -43,7 +102,7 @@ int check_has(const char *backend)
 
 static void *filled(size_t bytes)
 {
-    void *p = malloc(bytes + 1);
+    void *p = check_malloc(bytes + 1);
     assert_non_null(p);
     memset(p, 0xff, bytes + 1); /* NaN as F32, BF16 and as an MXFP4 scale */
     return p;
@@ -88,8 +147,8 @@ struct k3_tensor tensor_weights(enum k3_dtype dtype, int64_t rows, int64_t cols,
 
 void tensor_free(struct k3_tensor *t)
 {
-    free(t->data);
-    free(t->scale);
+    check_free(t->data);
+    check_free(t->scale);
 }
 
 struct k3_tensor tensor_rows(const struct k3_tensor *t, int64_t begin, int64_t end)
@@ -113,18 +172,55 @@ double bound_dot(int64_t n, double sum_of_magnitudes)
     return (double)(block / 8 + 1 + 3 + blocks + 2) * U * sum_of_magnitudes;
 }
 
-struct kern_batch batch_part(const struct kern_batch *b, int64_t u0, int64_t u1, int32_t *begin)
+static uint16_t to_bf16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (isnan(f))
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+struct kern_latents check_latents(const struct k3_stream *s, const float *values, int64_t places, int32_t page_tokens)
+{
+    struct kern_latents c = {.dtype = kern_latent_dtype(s), .page_tokens = page_tokens};
+    int64_t n = places * K3_CACHE_DIM;
+    c.data = check_malloc((size_t)n * sizeof *values);
+    for (int64_t i = 0; i < n; i++)
+        if (c.dtype == K3_BF16)
+            ((uint16_t *)c.data)[i] = to_bf16(values[i]);
+        else
+            ((float *)c.data)[i] = values[i];
+    return c;
+}
+
+float check_latent(const struct kern_latents *c, int64_t place, int d)
+{
+    int64_t at = place * K3_CACHE_DIM + d;
+    uint32_t bits;
+    float f;
+    if (c->dtype == K3_F32)
+        return ((const float *)c->data)[at];
+    bits = (uint32_t)((const uint16_t *)c->data)[at] << 16;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+struct kern_batch batch_part(const struct kern_batch *b, int64_t u0, int64_t u1)
 {
     struct kern_batch part = *b;
+    size_t seqs = (size_t)(u1 - u0);
+    int32_t *begin = list_room((seqs + 1) * sizeof *begin);
     for (int64_t u = u0; u <= u1; u++)
         begin[u - u0] = b->begin[u] - b->begin[u0];
-    part.rows = begin[u1 - u0];
-    part.seqs = (int32_t)(u1 - u0);
+    part.rows = begin[seqs];
+    part.seqs = (int32_t)seqs;
     part.begin = begin;
-    part.slot = b->slot + u0;
-    part.pos = b->pos + u0;
-    part.pages = b->pages != NULL ? b->pages + u0 * b->page_stride : NULL;
-    part.prefill = b->prefill != NULL ? b->prefill + u0 : NULL;
+    part.slot = copy_of(b->slot + u0, seqs * sizeof *b->slot);
+    part.pos = copy_of(b->pos + u0, seqs * sizeof *b->pos);
+    part.pages =
+        b->pages ? copy_of(b->pages + u0 * b->page_stride, seqs * (size_t)b->page_stride * sizeof *b->pages) : NULL;
+    part.prefill = b->prefill ? copy_of(b->prefill + u0, seqs * sizeof *b->prefill) : NULL;
     return part;
 }
 
@@ -159,7 +255,7 @@ static struct result run(const struct check *c, const char *backend, int threads
 static void drop(struct result *r)
 {
     tensor_free(&r->y);
-    free(r->state);
+    check_free(r->state);
 }
 
 static void same_bits(const struct check *c, const struct result *a, const struct result *b)
@@ -193,6 +289,21 @@ static void within_bounds(const struct check *c, const struct result *got, const
     }
 }
 
+static void check_cuda(const struct check *c, const struct result *expected)
+{
+    int64_t units = c->units > 0 ? c->units : 1;
+    struct result all = run(c, "cuda", 1, units);
+    rounds_to_bf16 = 1;
+    within_bounds(c, &all, expected);
+    rounds_to_bf16 = 0;
+    for (int64_t at_a_time = 1; at_a_time <= 3; at_a_time += 2) {
+        struct result other = run(c, "cuda", 1, at_a_time);
+        same_bits(c, &all, &other);
+        drop(&other);
+    }
+    drop(&all);
+}
+
 void check_operation(const struct check *c)
 {
     static const char *const variants[] = {"cpu-avx512", "cpu-avx2", "cpu-plain"};
@@ -212,5 +323,7 @@ void check_operation(const struct check *c)
         drop(&other);
         drop(&all);
     }
+    if (find_gpu() != NULL)
+        check_cuda(c, &expected);
     drop(&expected);
 }

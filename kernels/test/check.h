@@ -28,6 +28,17 @@ uint32_t random_bits(void);
 double random_uniform(double low, double high);
 int random_below(int n);
 
+/* Memory that every backend reaches, a GPU where there is one included: what an operation of a test reads or writes
+ * lies there, tensors of this header too.  Tests say malloc and free. */
+void *check_malloc(size_t bytes);
+void check_free(void *p);
+#define malloc check_malloc
+#define free check_free
+/* A copy of a list there, good for the next few hundred calls. */
+const int32_t *check_list(const int32_t *list, int64_t n);
+/* Whether bounds are asked for what cuda computed, which rounds the factors of matrix products to BF16. */
+int check_rounds_to_bf16(void);
+
 /* An F32 tensor of NaN whose rows are pad elements wider than cols; free with tensor_free(). */
 struct k3_tensor tensor_f32(int64_t rows, int64_t cols, int64_t pad);
 /* The same, filled with uniform random numbers of [low, high). */
@@ -57,15 +68,20 @@ struct check {
 /* Whether this build and this machine have a backend. */
 int check_has(const char *backend);
 
-/* Each CPU variant that there is: all units at once on one thread is within the bound of ref; on 2 and 3 threads, and
- * unit by unit, the bits are the same. */
+/* Each CPU variant that there is, and cuda: all units at once on one thread is within the bound of ref; on 2 and 3
+ * threads, and unit by unit, the bits are the same.  run() waits for the stream before it looks at a result. */
 void check_operation(const struct check *c);
 
 /* A sum of n fp32 products in lanes of eight or more is off by no more than this: the longest chain of roundings that a
  * product goes through, of U each, times the sum of the products' magnitudes. */
 double bound_dot(int64_t n, double sum_of_magnitudes);
 
-/* The same rows and sequences of a step as a kern_batch over sequences [u0, u1). */
-struct kern_batch batch_part(const struct kern_batch *b, int64_t u0, int64_t u1, int32_t *begin);
+/* A latent cache of so many places for the stream's backend, holding `values` [places, K3_CACHE_DIM] F32, rounded where
+ * the backend keeps BF16; free its data. */
+struct kern_latents check_latents(const struct k3_stream *s, const float *values, int64_t places, int32_t page_tokens);
+float check_latent(const struct kern_latents *c, int64_t place, int d);
+
+/* The same rows and sequences of a step as a kern_batch over sequences [u0, u1), with lists as of check_list(). */
+struct kern_batch batch_part(const struct kern_batch *b, int64_t u0, int64_t u1);
 
 #endif

@@ -7,7 +7,7 @@ struct mixture {
     float *weight;
     int topk, experts;
     struct k3_tensor magnitude; /* [T, L]: sum_j |weight| sum_i |w2| |h|, for the bound */
-    double inner_bound;         /* largest error of an inner activation */
+    struct k3_tensor rounded; /* the same with what an inner activation moves when its factors are rounded, as a unit */
 };
 
 static struct kern_expert_matrix matrix(const struct k3_tensor *all, int experts)
@@ -48,6 +48,7 @@ static void measure(struct mixture *m)
 {
     int64_t inner = m->w1.rows / m->experts, width = m->z.cols;
     m->magnitude = tensor_random(m->z.rows, width, 0, 0, 0);
+    m->rounded = tensor_random(m->z.rows, width, 0, 0, 0);
     for (int64_t t = 0; t < m->z.rows; t++)
         for (int j = 0; j < m->topk; j++) {
             int64_t e = m->id[t * m->topk + j];
@@ -55,11 +56,13 @@ static void measure(struct mixture *m)
             for (int64_t i = 0; i < inner; i++) {
                 double a, b, gate = row_dot(&m->w1, e * inner + i, &m->z, t, &a);
                 double up = row_dot(&m->w3, e * inner + i, &m->z, t, &b);
-                double h = fabs(ref_situ_of(gate, up, 4, 25));
+                double h = fabs(ref_situ_of(gate, up, 4, 25)), moved = h + 25 * a + 4 * b;
                 h = h * bound_dot(inner, 1) + h * 24 * U + 25 * bound_dot(width, a) + 4 * bound_dot(width, b);
-                for (int64_t l = 0; l < width; l++)
-                    ref_put(&m->magnitude, t, l,
-                            ref_get(&m->magnitude, t, l) + fabs(w * ref_get(&m->w2, e * width + l, i)) * h);
+                for (int64_t l = 0; l < width; l++) {
+                    double w2 = fabs(w * ref_get(&m->w2, e * width + l, i));
+                    ref_put(&m->magnitude, t, l, ref_get(&m->magnitude, t, l) + w2 * h);
+                    ref_put(&m->rounded, t, l, ref_get(&m->rounded, t, l) + w2 * moved);
+                }
             }
         }
 }
@@ -67,7 +70,10 @@ static void measure(struct mixture *m)
 static double bound(void *arg, int64_t t, int64_t l, double expected)
 {
     struct mixture *m = arg;
-    return ref_get(&m->magnitude, t, l) * (1 + 1e-3) + m->topk * U * fabs(expected) + 1e-30;
+    double rounding = 0;
+    if (check_rounds_to_bf16()) /* of z, then of the inner activations */
+        rounding = ref_get(&m->rounded, t, l) * 0x1p-9;
+    return ref_get(&m->magnitude, t, l) * (1 + 1e-3) + m->topk * U * fabs(expected) + rounding + 1e-30;
 }
 
 static void mixture_of(enum k3_dtype dtype, int64_t rows, int64_t width, int64_t inner, int experts, int topk)
@@ -91,6 +97,7 @@ static void mixture_of(enum k3_dtype dtype, int64_t rows, int64_t width, int64_t
     tensor_free(&m.w3);
     tensor_free(&m.w2);
     tensor_free(&m.magnitude);
+    tensor_free(&m.rounded);
     free(m.id);
     free(m.weight);
 }

@@ -32,13 +32,13 @@ static int run(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const str
     struct delta *d = arg;
     const struct steps *st = d->steps;
     int64_t size = (int64_t)d->heads * STATE, r0 = st->begin[u0], r1 = st->begin[u1];
-    int32_t part_begin[MOST_SEQS + 1];
-    struct kern_batch b = batch_part(&d->batch, u0, u1, part_begin);
+    struct kern_batch b = batch_part(&d->batch, u0, u1);
     struct k3_tensor q = tensor_rows(&d->q, r0, r1), k = tensor_rows(&d->k, r0, r1), v = tensor_rows(&d->v, r0, r1);
     struct k3_tensor g = tensor_rows(&d->g, r0, r1), beta = tensor_rows(&d->beta, r0, r1);
     float *state = malloc((size_t)(st->slots * size) * sizeof *state);
     memcpy(state, d->before, (size_t)(st->slots * size) * sizeof *state);
     int rc = kern_kda(&(struct kda_args){&q, &k, &v, &g, &beta, y, state, d->heads, &b}, s);
+    assert_int_equal(kern_sync(s), 0);
     for (int64_t u = u0; u < u1; u++)
         memcpy(after + (u - u0) * size, state + st->slot[u] * size, (size_t)size * sizeof *state);
     for (int i = 0; i < st->slots; i++) {

@@ -17,12 +17,14 @@ struct attention {
 static int run(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const struct k3_tensor *y, float *state)
 {
     struct attention *a = arg;
-    int32_t part_begin[SEQS + 1];
-    struct kern_batch b = batch_part(&a->batch, u0, u1, part_begin);
-    struct kern_latents cache = {a->cache, K3_F32, PAGE};
+    struct kern_batch b = batch_part(&a->batch, u0, u1);
+    struct kern_latents cache = check_latents(s, a->cache, PAGES * PAGE, PAGE);
     struct k3_tensor q = tensor_rows(&a->q, begin[u0], begin[u1]);
     (void)state;
-    return kern_mla_attend(&(struct mla_attend_args){&q, &a->kv_b, y, &cache, &b, a->heads, scale}, s);
+    int rc = kern_mla_attend(&(struct mla_attend_args){&q, &a->kv_b, y, &cache, &b, a->heads, scale}, s);
+    assert_int_equal(kern_sync(s), 0);
+    free(cache.data);
+    return rc;
 }
 
 static const float *latent(const struct attention *a, int i, int64_t p)

@@ -17,6 +17,7 @@ static int run(void *arg, struct k3_stream *s, int64_t t0, int64_t t1, const str
     int rc = kern_router(
         &(struct router_args){&logits, &r->bias, id, weight, r->topk, r->groups, r->topk_group, r->renormalize, 2.5f},
         s);
+    assert_int_equal(kern_sync(s), 0);
     for (int64_t t = 0; t < t1 - t0; t++)
         for (int j = 0; j < r->topk; j++) {
             ref_put(y, t, j, id[t * r->topk + j]);
