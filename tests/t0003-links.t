@@ -7,7 +7,7 @@ engine_libraries='libmpi|libpmix|libcuda|libnccl|libcublas'
 # linked PROGRAM : which of them it loads.
 linked() { ldd "$(command -v "$1")" | grep -oE "($engine_libraries)[^ ]*"; }
 
-for program in k3submit k3attach k3queue k3cancel k3info k3queued k3mkmodel; do
+for program in k3submit k3attach k3queue k3cancel k3info k3queued k3mkmodel k3plan; do
     ok "$program is there" command -v "$program"
     is "$(linked "$program")" "" "$program links no library of the engine"
 done

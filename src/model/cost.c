@@ -274,6 +274,12 @@ double cost_busiest_experts(const struct k3_config *c, int ep, int rows)
     return expected;
 }
 
+/* How much more than its share the busiest group has to do. */
+static double crowding(const struct k3_config *c, int ep, int rows)
+{
+    return cost_busiest_experts(c, ep, rows) / (cost_distinct_experts(c, rows) / ep);
+}
+
 /* --- work -----------------------------------------------------------------------------------------------------------
  */
 
@@ -302,8 +308,7 @@ static void add_experts(const struct k3_config *c, const struct place *p, int la
                         const struct cost_step *step, struct cost_work *w)
 {
     double distinct = cost_busiest_experts(c, ep, step->rows), bytes = 0;
-    double crowding = distinct / (cost_distinct_experts(c, step->rows) / ep);
-    double chosen = (double)step->rows * c->topk / ep * crowding;
+    double chosen = (double)step->rows * c->topk / ep * crowding(c, ep, step->rows);
 
     for (enum tensor_role role = 0; role < T_ROLES; role++)
         if (inventory_is_expert(role) && inventory_has(c, role, layer))
@@ -334,11 +339,11 @@ static void add_mla(const struct k3_config *c, const struct place *p, const stru
 }
 
 /* What the forward pass itself keeps for a slot, and for a token. */
-static void add_state(const struct k3_config *c, const struct place *p, const struct cost_step *step,
-                      struct cost_work *w)
+static void add_state(const struct k3_config *c, const struct place *p, const struct cost_options *o,
+                      const struct cost_step *step, struct cost_work *w)
 {
     enum { TOKENS = 1024 };
-    struct forward_limits one = {.rows = 1, .slots = 1, .pages = 1, .page_tokens = TOKENS};
+    struct forward_limits one = {.rows = 1, .slots = 1, .pages = 1, .page_tokens = TOKENS, .latents = o->latents};
     struct forward_bytes bytes = forward_memory(c, p, &one);
 
     w->bytes[COST_STATE] = 2.0 * step->seqs * (double)bytes.state;
@@ -379,7 +384,7 @@ static void work_of(const struct k3_config *c, const struct cost_layout *l, int 
         else
             add_mla(c, &p, step, w);
     }
-    add_state(c, &p, step, w);
+    add_state(c, &p, o, step, w);
     add_stream(c, &p, step, w);
 }
 
@@ -392,8 +397,9 @@ void cost_work(const struct k3_config *c, const struct cost_layout *l, int rank,
     }
     work_of(c, &(struct cost_layout){.tp = 1, .pp = l->pp, .ep = 1}, rank / l->tp, o, step, w);
     for (int g = 0; g < COST_GROUPS; g++) {
-        w->bytes[g] /= l->tp;
-        w->flops[g] /= l->tp;
+        double share = (g == COST_EXPERTS ? crowding(c, l->ep, step->rows) : 1) / l->tp;
+        w->bytes[g] *= share;
+        w->flops[g] *= share;
     }
     w->stream_bytes /= l->tp;
 }

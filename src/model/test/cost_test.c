@@ -11,7 +11,9 @@
 #include "model/test/tree.h"
 
 static const struct forward_limits limits = {
-    .rows = 48, .outputs = 5, .slots = 3, .checkpoints = 2, .pages = 7, .page_tokens = 16};
+    .rows = 48, .outputs = 5, .slots = 3, .checkpoints = 2, .pages = 7, .page_tokens = 16, .latents = K3_BF16};
+
+static const struct cost_options plain = {.dense = K3_BF16, .latents = K3_BF16, .value_bytes = 4};
 
 static uint64_t weights_of(const struct cost_memory *m)
 {
@@ -117,8 +119,7 @@ static void a_step_reads_what_the_specification_counts(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         int b = table[i].batch;
         double bytes = 0;
-        cost_work(&c, &(struct cost_layout){1, 1, 1}, 0, &(struct cost_options){.dense = K3_BF16, .value_bytes = 4},
-                  &(struct cost_step){b, b, 0, b}, &w);
+        cost_work(&c, &(struct cost_layout){1, 1, 1}, 0, &plain, &(struct cost_step){b, b, 0, b}, &w);
         for (int g = 0; g < COST_WEIGHTS; g++)
             bytes += w.bytes[g];
         near(cost_distinct_experts(&c, b), table[i].distinct, 5e-4);
@@ -128,8 +129,8 @@ static void a_step_reads_what_the_specification_counts(void **state)
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         double bytes = 0;
         cost_work(&c, &(struct cost_layout){1, 1, 1}, 0,
-                  &(struct cost_options){.dense = forms[i].dense, .value_bytes = 4}, &(struct cost_step){1, 1, 0, 1},
-                  &w);
+                  &(struct cost_options){.dense = forms[i].dense, .latents = K3_BF16, .value_bytes = 4},
+                  &(struct cost_step){1, 1, 0, 1}, &w);
         for (int g = 0; g < COST_WEIGHTS; g++)
             bytes += w.bytes[g];
         near(bytes / 1e9, forms[i].gb, 1e-3);
@@ -145,8 +146,7 @@ static void a_token_takes_the_operations_that_the_specification_counts(void **st
     (void)state;
 
     tree_config("k3.json", &c);
-    cost_work(&c, &(struct cost_layout){1, 1, 1}, 0, &(struct cost_options){.dense = K3_BF16, .value_bytes = 4},
-              &(struct cost_step){1, 1, 131072, 1}, &w);
+    cost_work(&c, &(struct cost_layout){1, 1, 1}, 0, &plain, &(struct cost_step){1, 1, 131072, 1}, &w);
     for (int g = 0; g < COST_WEIGHTS; g++)
         matrices += w.flops[g];
     near(matrices, 208.4e9, 1e-3);
