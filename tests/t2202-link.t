@@ -29,7 +29,7 @@ END
 export K3_CONF=$tmp/far.conf
 
 # --- all is well
-start_on node engine fakeengine --stays --rate 10 --tokens 40
+start_on node engine fakeengine --keeps --rate 10 --tokens 40
 engine=$pid
 wait_for 5 grep -q serving "$tmp/log/engine.log"
 like "$(on desk k3info)" "fake-model" "a client on one host is told of the engine on another"
@@ -45,6 +45,7 @@ link node up
 wait "$client"
 is "$? $(cat "$tmp/answer")" "0 $(words 40)" "back on the network it registers again and the answer is whole"
 is "$(count welcome "$tmp/log/engine.log" | sed 's/^[2-9]$/more than one/')" "more than one" "by another HELLO of the same engine"
+is "$(count "lease from" "$tmp/log/engine.log") $(count "resumed from" "$tmp/log/engine.log")" "2 1" "which has kept what it made"
 
 # --- the client is cut off, for so long that the daemon has to notice
 wait_for 5 some_connections 1
@@ -84,4 +85,6 @@ link node up
 wait "$client"
 is "$? $(cksum <"$tmp/answer")" "0 $(k3run --model "$model" --threads 1 --prompt-tokens 768,12,500 --max-tokens 600 \
     --temperature 0 --ignore-eos --output tokens | cksum)" "the answer is what k3run makes alone"
+is "$(count "leased to job $pid" "$tmp/log/k3queued.log") $(count "job $pid goes on with it" "$tmp/log/k3queued.log")" "1 1" \
+    "and k3served has made it once"
 done_testing

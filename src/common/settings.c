@@ -74,6 +74,8 @@ static const struct conf_row rows[] = {
     INT(k3served, restarts, "3", 0, 1000, "Times that the batch script starts a failed engine again in its job."),
     REAL(k3served, restart_delay, "1.0", 0, 3600, "Seconds before it does."),
     REAL(k3served, drain_timeout, "60.0", 0, 86400, "Seconds in which running answers may finish when the job is about to end."),
+    REAL(k3served, away_timeout, "600.0", 0, 86400, "Seconds that the engine works on and keeps what it makes while k3queued is away."),
+    INT(k3served, keep_mib, "64", 1, 1 << 20, "MiB that this may fill; where it is more, the oldest tokens of an answer are made again."),
 
     TEXT(k3submit, reasoning_effort, "max", efforts, "How much the model thinks."),
     INT(k3submit, max_tokens, "0", 0, 1 << 24, "Most tokens of the answer; 0: as many as fit."),

@@ -41,7 +41,8 @@ struct settings {
         int slots, prefix_slots;
         int page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
         int restarts;
-        double restart_delay, drain_timeout; /* seconds */
+        double restart_delay, drain_timeout, away_timeout; /* seconds */
+        int keep_mib;
     } k3served;
     struct {
         char *reasoning_effort;

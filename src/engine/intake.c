@@ -1,6 +1,7 @@
 #include "engine/intake.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +13,17 @@
 #include "common/clock.h"
 #include "common/fsm.h"
 #include "common/log.h"
+#include "engine/kept.h"
 #include "engine/step.h"
 #include "wire/auth.h"
 #include "wire/frame.h"
 
 enum {
-    LINE_MESSAGES = 65536, /* to a daemon that does not listen: some minutes of all slots' tokens */
+    LINE_MESSAGES = 65536, /* to a daemon that does not listen, before that is noticed */
     TURN_MESSAGES = 256,   /* handled before others get their turn */
-    HEARTBEATS_MISSED = 5  /* the daemon is away */
+    HEARTBEATS_MISSED = 5, /* the daemon is away */
+    HEARTBEATS_HEARD = 10, /* after an answer's end, so the daemon was there and has it */
+    WIRE_VERSION_HELD = 2  /* from this on HELLO and WELCOME agree about what is held */
 };
 /* HELLO is said again after so long without a welcome, or sooner where somebody answers who does not know us. */
 static const double hello_again_s = 5, hello_soon_s = 1;
@@ -41,18 +45,21 @@ static const struct fsm_table life = {
     .count = sizeof moves / sizeof *moves,
 };
 
-/* A request that the daemon has given us and not got back. */
+/* A request that the daemon has given us, and may not have got back. */
 struct held {
     struct k3_id id;
     uint64_t lease;
-    uint64_t tokens; /* of its answer, sent */
+    uint64_t tokens; /* of its answer so far */
+    struct kept *kept;
+    struct message end; /* type 0: there is none yet */
+    double ended;       /* when that was said */
 };
 
 struct intake {
     struct intake_options o;
     char job[16], layout[16];
     uint64_t incarnation;
-    struct k3_id hello_id; /* of HELLO, to know what a refusal is about */
+    struct k3_id hello_id; /* of the last HELLO, to know what an answer is about */
     struct fsm life;
     char *refused;
 
@@ -65,6 +72,8 @@ struct intake {
     uint16_t version; /* that is spoken to the daemon */
     bool known;       /* the daemon has welcomed us and was heard of lately */
     double heartbeat_s, heard, said_hello;
+    double away;     /* since when not known */
+    double hello_at; /* while not known: when HELLO is said again */
     uint64_t tokens; /* since the last heartbeat */
     double beaten;   /* when that was */
 
@@ -94,23 +103,45 @@ static struct held *held_by_lease(const struct intake *in, uint64_t lease)
 
 static void hold(struct intake *in, const struct message_lease *request, uint64_t lease)
 {
+    const uint64_t begin = request->out.n;
+
     if (in->held_count == in->held_cap) {
         in->held_cap = in->held_cap ? 2 * in->held_cap : 16;
         in->held = k3_reallocarray(in->held, in->held_cap, sizeof *in->held);
     }
-    in->held[in->held_count++] = (struct held){request->id, lease, request->out.n};
+    in->held[in->held_count++] = (struct held){.id = request->id,
+                                               .lease = lease,
+                                               .tokens = begin,
+                                               .kept = kept_create(&begin, 1, in->o.keep_bytes / (size_t)in->o.slots)};
 }
 
+/* Moves the last into its place. */
 static void let_go(struct intake *in, struct held *h)
 {
+    kept_destroy(h->kept);
+    message_clear(&h->end);
     *h = in->held[--in->held_count];
+}
+
+static bool has_ended(const struct held *h)
+{
+    return h->end.head.type != 0;
+}
+
+static size_t running(const struct intake *in)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < in->held_count; i++)
+        n += !has_ended(&in->held[i]);
+    return n;
 }
 
 static uint32_t credit(const struct intake *in)
 {
-    size_t slots = (size_t)in->o.slots;
+    size_t slots = (size_t)in->o.slots, used = running(in);
 
-    return in->life.state == SERVING && in->held_count < slots ? (uint32_t)(slots - in->held_count) : 0;
+    return in->life.state == SERVING && used < slots ? (uint32_t)(slots - used) : 0;
 }
 
 /* --- to the leader --------------------------------------------------------------------------------------------------
@@ -131,15 +162,23 @@ static void drop(struct intake *in, struct held *h)
     let_go(in, h);
 }
 
-/* Once part of an answer cannot be kept the rest is of no use.  A daemon that comes back learns by the new incarnation
- * that it has to lease the requests again. */
+/* The new incarnation tells the daemon that it has to lease the requests again. */
 static void drop_all(struct intake *in, const char *why)
 {
-    log_warning("%s: dropping %zu answers, which the daemon will ask for again", why, in->held_count);
+    log_warning("%s: dropping %zu answers, which it will ask for again", why, in->held_count);
     while (in->held_count > 0)
         drop(in, in->held);
     randombytes_buf(&in->incarnation, sizeof in->incarnation);
+}
+
+/* What is said from now on may not be heard, so it is kept and nothing said. */
+static void lose_contact(struct intake *in, const char *why)
+{
+    if (!in->known)
+        return;
+    log_warning("%s: going on with %zu requests", why, in->held_count);
     in->known = false;
+    in->away = clock_monotonic();
 }
 
 /* --- to the daemon --------------------------------------------------------------------------------------------------
@@ -160,8 +199,10 @@ static int say(struct intake *in, const struct message *m, struct auth *auth)
 
 static void say_hello(struct intake *in)
 {
+    k3_id_random(&in->hello_id);
     struct message m = message_of(WIRE_ENGINE_HELLO, &in->hello_id);
     struct message_engine_hello *hello = &m.engine_hello;
+    size_t held = in->held_count < MESSAGE_ROWS ? in->held_count : MESSAGE_ROWS;
 
     hello->job = in->o.job;
     hello->inc = in->incarnation;
@@ -172,13 +213,23 @@ static void say_hello(struct intake *in)
     hello->key = (char *)route_key(in->o.route);
     hello->vmin = WIRE_VERSION_OLDEST;
     hello->vmax = WIRE_VERSION;
-    hello->held.n = in->held_count;
-    hello->held.v = k3_calloc(in->held_count, sizeof *hello->held.v);
-    for (size_t i = 0; i < in->held_count; i++)
-        hello->held.v[i] = (struct message_held){in->held[i].id, in->held[i].tokens};
+    hello->held.n = held;
+    hello->held.v = k3_calloc(held, sizeof *hello->held.v);
+    for (size_t i = 0; i < held; i++)
+        hello->held.v[i] =
+            (struct message_held){.id = in->held[i].id, .n = in->held[i].tokens, .offs = kept_first(in->held[i].kept)};
     say(in, &m, in->auth);
     free(hello->held.v);
     in->said_hello = clock_monotonic();
+    in->hello_at = in->said_hello + hello_again_s;
+}
+
+/* Somebody is there. */
+static void say_hello_soon(struct intake *in)
+{
+    in->hello_at = fmin(in->hello_at, in->said_hello + hello_soon_s);
+    if (clock_monotonic() >= in->hello_at)
+        say_hello(in);
 }
 
 static void say_ready(struct intake *in)
@@ -196,7 +247,8 @@ static void say_credit(struct intake *in)
     struct message m = message_of(WIRE_CREDIT, NULL);
 
     m.credit.n = credit(in);
-    say(in, &m, NULL);
+    if (in->known)
+        say(in, &m, NULL);
 }
 
 /* tokens: of the answer that the daemon has by now */
@@ -217,24 +269,50 @@ static void say_returned(struct intake *in, const struct k3_id *id)
     say(in, &m, NULL);
 }
 
+/* Something of h's answer, which is kept whether or not this gets through.  False: h is gone. */
+static bool say_of(struct intake *in, struct held *h, const struct message *m)
+{
+    struct k3_error why;
+
+    if (!in->known || say(in, m, NULL) == 0)
+        return true;
+    if (errno == EAGAIN) {
+        lose_contact(in, "the daemon takes no more");
+        return true;
+    }
+    /* Not even the wire takes it: this answer fails, the others go on. */
+    k3_errorf(&why, "the engine made a message that cannot be sent; its log says more");
+    say_failed(in, &h->id, h->tokens, &why);
+    drop(in, h);
+    return false;
+}
+
+/* Ends that were said so long ago, and heartbeats since. */
+static void forget_ended(struct intake *in, double now)
+{
+    for (size_t i = in->held_count; i-- > 0;)
+        if (has_ended(&in->held[i]) && now - in->held[i].ended > HEARTBEATS_HEARD * in->heartbeat_s)
+            let_go(in, &in->held[i]);
+}
+
 static void beat(void *arg)
 {
     struct intake *in = arg;
     double now = clock_monotonic();
     struct message m = message_of(WIRE_HEARTBEAT, NULL);
 
-    if (in->known && now - in->heard > HEARTBEATS_MISSED * in->heartbeat_s) {
-        log_warning("the daemon has been silent for %.1f s: going on with %zu requests", now - in->heard,
-                    in->held_count);
-        in->known = false;
-    }
+    if (now - in->heard > HEARTBEATS_MISSED * in->heartbeat_s)
+        lose_contact(in, "the daemon is silent");
     if (!in->known) {
-        if (now - in->said_hello >= hello_again_s)
+        if (in->held_count > 0 && now - in->away > in->o.away_timeout_s)
+            drop_all(in, "the daemon has been away for too long");
+        if (now >= in->hello_at)
             say_hello(in);
         return;
     }
+    forget_ended(in, now);
     m.heartbeat.rate = (double)in->tokens / (now - in->beaten);
-    m.heartbeat.run = (uint32_t)in->held_count;
+    m.heartbeat.run = (uint32_t)running(in);
     m.heartbeat.steps = *in->o.steps;
     in->tokens = 0;
     in->beaten = now;
@@ -246,7 +324,7 @@ static void beat(void *arg)
 
 static void stop_when_empty(struct intake *in)
 {
-    if (in->life.state != DRAINING || in->held_count > 0)
+    if (in->life.state != DRAINING || running(in) > 0)
         return;
     fsm_step(&in->life, in->job, EV_EMPTY);
     give_order(in, ORDER_STOP, 0, NULL);
@@ -256,7 +334,7 @@ static void give_back(void *arg)
 {
     struct intake *in = arg;
 
-    log_notice("drain: giving back %zu requests", in->held_count);
+    log_notice("drain: giving back %zu requests", running(in));
     give_order(in, ORDER_RETURN_ALL, 0, NULL);
 }
 
@@ -268,7 +346,7 @@ void intake_drain(struct intake *in, const char *why)
     }
     if (!fsm_can(&in->life, EV_DRAIN))
         return;
-    log_notice("drain: %s, %zu requests here, %.0f s for them", why, in->held_count, in->o.drain_timeout_s);
+    log_notice("drain: %s, %zu requests here, %.0f s for them", why, running(in), in->o.drain_timeout_s);
     fsm_step(&in->life, in->job, EV_DRAIN);
     if (in->life.state == STOPPING) {
         give_order(in, ORDER_STOP, 0, NULL);
@@ -288,10 +366,68 @@ const char *intake_refused(const struct intake *in)
 /* --- from the daemon ------------------------------------------------------------------------------------------------
  */
 
+static const struct message_held *row_of(const struct message_engine_welcome *m, const struct k3_id *id)
+{
+    for (size_t i = 0; i < m->held.n; i++)
+        if (k3_id_equal(&m->held.v[i].id, id))
+            return &m->held.v[i];
+    return NULL;
+}
+
+static bool has_from(const struct held *h, const struct message_u64s *offs)
+{
+    struct message_u64s first = kept_first(h->kept);
+    bool has = first.n == offs->n;
+
+    for (size_t i = 0; has && i < first.n; i++)
+        has = first.v[i] <= offs->v[i];
+    return has;
+}
+
+/* What the daemon lacks of an answer, from these tokens on. */
+static void say_again(struct intake *in, struct held *h, const struct message_u64s *offs)
+{
+    struct message m = message_of(WIRE_DELTA, &h->id);
+
+    for (const struct report *r = NULL; in->known && (r = kept_after(h->kept, r));) {
+        m.delta = r->message.delta;
+        if (m.delta.off >= offs->v[m.delta.c] && !say_of(in, h, &m))
+            return;
+    }
+    h->ended = clock_monotonic();
+    if (has_ended(h))
+        say_of(in, h, &h->end);
+}
+
+/* The daemon goes on with the leases that it names; others are dropped.  -1: it names one of which too much is
+ * forgotten since HELLO. */
+static int reconcile(struct intake *in, const struct message_engine_welcome *m)
+{
+    const struct message_held *row;
+    size_t before = in->held_count;
+    int rc = 0;
+
+    for (size_t i = in->held_count; i-- > 0;) {
+        row = row_of(m, &in->held[i].id);
+        if (row && has_from(&in->held[i], &row->offs))
+            continue;
+        rc = row ? -1 : rc;
+        drop(in, &in->held[i]);
+    }
+    if (before > 0)
+        log_notice("the daemon goes on with %zu of %zu requests", in->held_count, before);
+    for (size_t i = in->held_count; rc == 0 && i-- > 0;)
+        say_again(in, &in->held[i], &row_of(m, &in->held[i].id)->offs);
+    return rc;
+}
+
 static void welcomed(struct intake *in, struct message *m)
 {
     uint32_t version = m->engine_welcome.ver;
+    bool agrees = m->head.version >= WIRE_VERSION_HELD;
 
+    if (agrees && !k3_id_equal(&m->head.id, &in->hello_id))
+        return; /* to an earlier HELLO: what we hold and what the daemon has may have changed since */
     if (version >= WIRE_VERSION_OLDEST && version <= WIRE_VERSION)
         in->version = (uint16_t)version;
     log_info("registered with the daemon, protocol version %u", in->version);
@@ -300,8 +436,16 @@ static void welcomed(struct intake *in, struct message *m)
     in->tokens = 0;
     in->beaten = clock_monotonic();
     loop_timer_set(in->beat, in->heartbeat_s, in->heartbeat_s);
-    if (in->life.state == SERVING)
-        say_ready(in);
+    if (!agrees && in->held_count > 0)
+        drop_all(in, "the daemon does not say what it has");
+    else if (reconcile(in, &m->engine_welcome) == 0) {
+        if (in->life.state == SERVING)
+            say_ready(in);
+        stop_when_empty(in);
+        return;
+    }
+    in->known = false;
+    say_hello(in);
 }
 
 static void take_lease(struct intake *in, const struct message_lease *request)
@@ -343,6 +487,13 @@ static void cancel(struct intake *in, struct message *m)
         give_order(in, ORDER_CANCEL, h->lease, NULL);
 }
 
+static void daemon_lives(struct intake *in, struct message *m)
+{
+    (void)m;
+    if (!in->known)
+        say_hello_soon(in);
+}
+
 static void drain_asked(struct intake *in, struct message *m)
 {
     (void)m;
@@ -361,16 +512,9 @@ static void refused(struct intake *in, struct message *m)
         return;
     }
     if (!hello && m->refused.code == EXIT_CODE_DENIED) {
-        /* It does not know us (any more): it has been restarted, or the network was away for longer than it waits. What
-         * was said meanwhile is lost to it, and what would still be said of those leases it would take for later ones.
-         */
-        in->known = false;
-        if (in->held_count > 0) {
-            drop_all(in, "the daemon does not know this engine any more");
-            stop_when_empty(in);
-        }
-        if (clock_monotonic() - in->said_hello >= hello_soon_s)
-            say_hello(in);
+        /* It does not know us (any more): it has been restarted, or the network was away. */
+        lose_contact(in, "the daemon does not know this engine");
+        say_hello_soon(in);
         return;
     }
     log_err("the daemon refuses %s: %s", hello ? "this engine" : "what it was told", m->refused.msg);
@@ -385,7 +529,7 @@ static const struct {
     void (*handle)(struct intake *in, struct message *m);
 } handlers[] = {
     {WIRE_ENGINE_WELCOME, welcomed}, {WIRE_BATCH, take_batch}, {WIRE_ENGINE_CANCEL, cancel},
-    {WIRE_DRAIN, drain_asked},       {WIRE_REFUSED, refused},
+    {WIRE_DRAIN, drain_asked},       {WIRE_REFUSED, refused},  {WIRE_HEARTBEAT, daemon_lives},
 };
 
 static void handle_frame(struct intake *in, const struct frame *f)
@@ -424,27 +568,27 @@ static void on_daemon(void *arg, short ready)
 /* --- from the leader ------------------------------------------------------------------------------------------------
  */
 
-static void pass_on_answer(struct intake *in, const struct report *r)
+/* Takes the message out of the report where it is kept. */
+static void pass_on_answer(struct intake *in, struct report *r)
 {
     struct held *h = held_by_lease(in, r->lease);
 
     if (!h) /* dropped meanwhile */
         return;
-    int rc = say(in, &r->message, NULL);
-    if (rc < 0 && errno == EAGAIN) {
-        drop_all(in, "the daemon has been away for too long");
-    } else if (rc < 0) {
-        /* Not even the wire takes it: this answer fails, the others go on. */
-        struct k3_error why;
-        k3_errorf(&why, "the engine made a message that cannot be sent; its log says more");
-        say_failed(in, &h->id, h->tokens, &why);
-        drop(in, h);
-    } else if (r->message.head.type == WIRE_DELTA) {
-        h->tokens += r->message.delta.ids.n;
-        in->tokens += r->message.delta.ids.n;
-        return;
-    } else {
-        let_go(in, h);
+    if (say_of(in, h, &r->message)) {
+        if (r->message.head.type == WIRE_DELTA) {
+            kept_add(h->kept, &r->message.delta);
+            h->tokens += r->message.delta.ids.n;
+            in->tokens += r->message.delta.ids.n;
+            return;
+        }
+        if (r->message.head.type == WIRE_DONE) {
+            h->end = r->message;
+            h->ended = clock_monotonic();
+            r->message = (struct message){0};
+        } else { /* RETURNED: a daemon that did not hear it does as if it had */
+            let_go(in, h);
+        }
     }
     say_credit(in);
     stop_when_empty(in);
@@ -464,7 +608,7 @@ static void on_leader(void *arg, short ready)
 
     (void)ready;
     for (int i = 0; i < TURN_MESSAGES && (mail = mailbox_take(in->o.reports)); i++) {
-        const struct report *r = (const struct report *)mail;
+        struct report *r = (struct report *)mail;
         switch (r->message.head.type) {
         case WIRE_ENGINE_LOAD:
             if (in->known)
@@ -473,7 +617,8 @@ static void on_leader(void *arg, short ready)
         case WIRE_ENGINE_READY:
             if (fsm_can(&in->life, EV_LOADED)) {
                 fsm_step(&in->life, in->job, EV_LOADED);
-                say_ready(in);
+                if (in->known)
+                    say_ready(in);
             }
             break;
         case WIRE_ENGINE_BYE:
@@ -501,6 +646,7 @@ struct intake *intake_create(struct loop *loop, void *zmq, const struct intake_o
     k3_id_random(&in->hello_id);
     fsm_init(&in->life, &life, LOADING);
     in->heartbeat_s = 1;
+    in->away = clock_monotonic();
     in->version = WIRE_VERSION;
     if (!(in->auth = auth_create(o->munge_socket, err)) ||
         !(in->socket = route_connect(o->route, zmq, LINE_MESSAGES, err))) {
@@ -532,6 +678,8 @@ void intake_destroy(struct intake *in)
         zmq_setsockopt(in->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms); /* for the last words */
         zmq_close(in->socket);
     }
+    while (in->held_count > 0)
+        let_go(in, in->held);
     auth_destroy(in->auth);
     free(in->held);
     free(in->refused);

@@ -1,8 +1,9 @@
 /* intake.h - rank 0 and the queue daemon: leases in, tokens out
  *
  * Lives on the loop thread; everything that computes is behind two mailboxes (step.h).  The engine says HELLO at once
- * and loads whether or not a daemon is there.  When the daemon falls silent the engine works on: ZeroMQ keeps a bounded
- * line of what it would say, and HELLO is said again until the daemon answers. */
+ * and loads whether or not a daemon is there.  When the daemon falls silent, or no longer knows it, the engine works
+ * on, keeps what it would say and says HELLO again, with the requests that it holds, until the daemon answers which of
+ * them it goes on with and from which tokens. */
 #ifndef K3_ENGINE_INTAKE_H
 #define K3_ENGINE_INTAKE_H
 
@@ -24,6 +25,8 @@ struct intake_options {
     int ranks;
     int32_t slots;
     double drain_timeout_s;
+    double away_timeout_s; /* a daemon that is away is waited for, then what is held is dropped */
+    size_t keep_bytes;     /* of answers, for such a daemon; each of the slots has its part */
     struct prepare_limits limits;
     struct mailbox *orders, *reports; /* to and from step_lead() */
     const _Atomic uint64_t *steps;    /* that it has led */

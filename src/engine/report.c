@@ -103,7 +103,7 @@ static void *place(struct block *b, const void *data, size_t bytes)
 struct report *report_of_delta(struct report_pool *p, const struct message_delta *d)
 {
     size_t bytes = bytes_of(d);
-    struct block *b = bytes <= BLOCK_BYTES ? take(p) : k3_zalloc(sizeof *b + bytes);
+    struct block *b = p && bytes <= BLOCK_BYTES ? take(p) : k3_zalloc(sizeof *b + bytes);
     struct message_delta *copy = &b->report.message.delta;
 
     b->used = 0;
@@ -120,4 +120,9 @@ struct report *report_of_delta(struct report_pool *p, const struct message_delta
         copy->parts.v[i].tn = from->tn ? place(b, from->tn, strlen(from->tn) + 1) : NULL;
     }
     return &b->report;
+}
+
+size_t report_bytes(const struct report *r)
+{
+    return sizeof(struct block) + ((const struct block *)r)->used;
 }

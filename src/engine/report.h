@@ -26,7 +26,9 @@ struct report_pool *report_pool_create(int32_t blocks, struct k3_error *err);
 void report_pool_destroy(struct report_pool *p);
 
 /* A copy of the delta, in a block of the pool.  Allocates only where that is too small: for a tool's argument of some
- * kilobytes that was held back until its end. */
+ * kilobytes that was held back until its end.  p NULL: in a block of its own. */
 struct report *report_of_delta(struct report_pool *p, const struct message_delta *d);
+/* Bytes of such a block. */
+size_t report_bytes(const struct report *r);
 
 #endif

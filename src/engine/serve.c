@@ -345,6 +345,8 @@ static int open_intake(struct engine *e, struct k3_error *err)
                                   .ranks = e->shard.tp,
                                   .slots = e->limits.slots,
                                   .drain_timeout_s = e->settings->k3served.drain_timeout,
+                                  .away_timeout_s = e->settings->k3served.away_timeout,
+                                  .keep_bytes = (size_t)e->settings->k3served.keep_mib << 20,
                                   .limits = {.vocab = e->vocab,
                                              .ids = e->config.vocab,
                                              .context = e->context,

@@ -213,7 +213,7 @@ void engine_lease(struct engine *e, struct request *r, double now)
     r->tokens_leased = r->tokens;
     TAILQ_INSERT_TAIL(&e->leases, r, lease);
     e->leased++;
-    e->credit--;
+    e->credit -= e->credit > 0;
 }
 
 void engine_release(struct engine *e, struct request *r)

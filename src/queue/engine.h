@@ -79,7 +79,7 @@ bool engine_has_room(const struct engine *e);
 /* Does a less of what it can do at once than b does? */
 bool engine_less_loaded(const struct engine *a, const struct engine *b);
 struct order_limits engine_limits(const struct engine *e);
-/* r is the engine's from now on, borrowed, and uses up one of its credits. */
+/* r is the engine's from now on, borrowed, and uses up one of its credits where it has any. */
 void engine_lease(struct engine *e, struct request *r, double now);
 /* It no longer is. */
 void engine_release(struct engine *e, struct request *r);

@@ -36,6 +36,7 @@ static void begin(struct queue *q, struct engine *e, struct request *r)
     order_remove(q->order, r);
     engine_lease(e, r, q->now);
     q->running++;
+    r->incarnation = e->incarnation;
     r->batched = r->broken = false;
     r->give_up = r->lost = 0;
     r->place = 0;
@@ -45,8 +46,6 @@ static void begin(struct queue *q, struct engine *e, struct request *r)
         r->started = q->now;
         r->start_time = clock_wall();
     }
-    log_info("req %s leased to job %u after %.3f s with %zu tokens, %u waiting", r->id_text, e->job,
-             q->now - r->arrived, r->tokens, order_length(q->order));
 }
 
 /* The lease is over and the request is back in line, unless it was to end anyway or has been lost too often. */
@@ -166,8 +165,11 @@ void lease_deal(struct queue *q)
     struct request *r;
     bool any = false;
 
-    for (; (e = choose(q, &r)); any = true)
+    for (; (e = choose(q, &r)); any = true) {
         begin(q, e, r);
+        log_info("req %s leased to job %u after %.3f s with %zu tokens, %u waiting", r->id_text, e->job,
+                 q->now - r->arrived, r->tokens, order_length(q->order));
+    }
     if (!any)
         return;
     for (e = engines_after(q->engines, NULL); e; e = next) {
@@ -270,6 +272,58 @@ void lease_returned(struct queue *q, struct engine *e, const struct k3_id *id)
     e->moved = q->now;
     engine_drains(e);
     take_back(q, r, false);
+}
+
+/* What e holds can be gone on with when nobody else has had it since and no token between is forgotten. */
+static struct request *still_good(struct queue *q, const struct engine *e, const struct message_held *held)
+{
+    struct request *r = table_find(q->table, &held->id);
+
+    if (!r || !r->stored || r->incarnation != e->incarnation || r->broken || e->state == ENGINE_FENCED)
+        return NULL;
+    if (request_state(r) != REQUEST_QUEUED && request_state(r) != REQUEST_RUNNING)
+        return NULL;
+    return held->offs.n == 1 && held->offs.v[0] <= r->tokens && held->n >= r->tokens ? r : NULL;
+}
+
+void lease_reconcile(struct queue *q, struct engine *e, const struct message_engine_hello *hello,
+                     struct message_engine_welcome *welcome)
+{
+    struct message_held *row = k3_calloc(hello->held.n, sizeof *row);
+    struct request *r, *next;
+
+    welcome->held.v = row;
+    TAILQ_FOREACH(r, &e->leases, lease)
+    r->batched = false;
+    for (size_t i = 0; i < hello->held.n; i++) {
+        if (!(r = still_good(q, e, &hello->held.v[i])) || (r->engine && r->batched))
+            continue;
+        if (!r->engine) {
+            begin(q, e, r);
+            r->losses -= r->losses > 0;
+        }
+        r->batched = true;
+        log_info("req %s job %u goes on with it from token %zu and has %" PRIu64, r->id_text, e->job, r->tokens,
+                 hello->held.v[i].n);
+        row->id = r->id;
+        row->offs = (struct message_u64s){k3_calloc(1, sizeof *row->offs.v), 1};
+        row->offs.v[0] = r->tokens;
+        row++;
+        stream_state(q->stream, r);
+    }
+    welcome->held.n = (size_t)(row - welcome->held.v);
+    for (r = TAILQ_FIRST(&e->leases); r; r = next) {
+        next = TAILQ_NEXT(r, lease);
+        if (!r->batched)
+            take_back(q, r, true);
+    }
+}
+
+void lease_reconciled(struct message_engine_welcome *welcome)
+{
+    for (size_t i = 0; i < welcome->held.n; i++)
+        free(welcome->held.v[i].offs.v);
+    free(welcome->held.v);
 }
 
 void lease_cancel(struct queue *q, struct request *r)

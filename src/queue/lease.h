@@ -19,6 +19,13 @@ void lease_delta(struct queue *q, struct engine *e, const struct k3_id *id, cons
 void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const struct message_done *d);
 void lease_returned(struct queue *q, struct engine *e, const struct k3_id *id);
 
+/* e has registered (again), and hello says what it holds from before a cut.  Fills in welcome's rows, which the caller
+ * frees with lease_reconciled(): the leases that e goes on with, among them those that were taken back for its silence
+ * and have not been given to another engine.  Its other leases go back in line. */
+void lease_reconcile(struct queue *q, struct engine *e, const struct message_engine_hello *hello,
+                     struct message_engine_welcome *welcome);
+void lease_reconciled(struct message_engine_welcome *welcome);
+
 /* Ask the engine that has r to stop. */
 void lease_cancel(struct queue *q, struct request *r);
 

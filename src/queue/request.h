@@ -61,6 +61,7 @@ struct request {
 
     /* while an engine has it */
     struct engine *engine;
+    uint64_t incarnation; /* of the engine that had the last lease, 0: there was none */
     bool batched;         /* the BATCH with it was sent */
     bool broken;          /* what comes is ignored until the engine has let go of it, then it is taken back */
     double give_up;       /* an engine asked to stop is waited for until then, 0: none was asked */

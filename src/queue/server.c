@@ -214,17 +214,7 @@ static uint16_t agreed_version(const struct message_engine_hello *hello)
     return (uint16_t)(hello->vmax < WIRE_VERSION ? hello->vmax : WIRE_VERSION);
 }
 
-static void welcome(struct server *s, const struct caller *c, const struct engine *e)
-{
-    struct message m = message_of(WIRE_ENGINE_WELCOME, NULL);
-
-    m.engine_welcome.ver = e->version;
-    m.engine_welcome.hb = s->queue->options.heartbeat_sec;
-    answer(s, c, &m);
-}
-
-/* What the engine holds from an earlier life of the daemon or of its connection and is not its any more, it may drop.
- */
+/* A peer of version 1 is not told with what it goes on: what it holds and is not its any more, it may drop. */
 static void drop_strangers(struct server *s, const struct caller *c, const struct engine *e,
                            const struct message_engine_hello *hello)
 {
@@ -236,6 +226,20 @@ static void drop_strangers(struct server *s, const struct caller *c, const struc
         if (!r || r->engine != e)
             answer(s, c, &m);
     }
+}
+
+static void welcome(struct server *s, const struct caller *c, struct engine *e, const struct message *hello)
+{
+    struct message m = message_of(WIRE_ENGINE_WELCOME, c->version > 1 ? &hello->head.id : NULL);
+
+    m.engine_welcome.ver = e->version;
+    m.engine_welcome.hb = s->queue->options.heartbeat_sec;
+    if (c->version > 1)
+        lease_reconcile(s->queue, e, &hello->engine_hello, &m.engine_welcome);
+    answer(s, c, &m);
+    lease_reconciled(&m.engine_welcome);
+    if (c->version == 1)
+        drop_strangers(s, c, e, &hello->engine_hello);
 }
 
 /* Take the engine in; all is checked that says whether it may. */
@@ -257,8 +261,8 @@ static int enrol(struct server *s, const struct caller *c, struct message *m, st
     e->peer = *c->peer; /* the same incarnation may come by a new connection */
     e->version = agreed_version(hello);
     e->heard = s->queue->now;
-    welcome(s, c, e);
-    drop_strangers(s, c, e, hello);
+    e->credit = 0; /* until it says READY (again) */
+    welcome(s, c, e, m);
     return 0;
 }
 
@@ -296,8 +300,12 @@ static int check_job(struct server *s, const struct caller *c, struct message *m
     struct applicant *a;
 
     TAILQ_FOREACH(a, &s->applicants, link)
-    if (frame_peer_equal(&a->peer, c->peer)) /* it has said so twice */
+    if (frame_peer_equal(&a->peer, c->peer)) { /* what it says now is newer */
+        struct message before = a->hello;
+        a->hello = *m;
+        *m = before;
         return 0;
+    }
     if (s->applicants_n == APPLICANTS)
         return refuse(no, EXIT_CODE_FAILED, "the jobs of %d other engines are being checked", APPLICANTS);
     a = k3_zalloc(sizeof *a);

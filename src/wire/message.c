@@ -188,6 +188,7 @@ LAYOUT(info_reply, "INFO_REPLY", message_info_reply);
 static const struct field held_fields[] = {
     NEED(message_held, id, FIELD_ID, 0),
     ROW(message_held, n, FIELD_U64, 0),
+    ROW(message_held, offs, FIELD_U64S, MESSAGE_CHOICES, .since = 2),
 };
 LAYOUT(held, "ENGINE_HELLO held", message_held);
 
@@ -244,6 +245,7 @@ LAYOUT(engine_lost, "ENGINE_LOST", message_engine_lost);
 static const struct field engine_welcome_fields[] = {
     ROW(message_engine_welcome, ver, FIELD_U32, UINT16_MAX),
     NEED(message_engine_welcome, hb, FIELD_F64, 0),
+    ROW(message_engine_welcome, held, FIELD_MAPS, MESSAGE_ROWS, .of = &held_layout, .since = 2),
 };
 LAYOUT(engine_welcome, "ENGINE_WELCOME", message_engine_welcome);
 

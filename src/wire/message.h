@@ -268,7 +268,9 @@ struct message_info_reply {
 };
 struct message_held {
     struct k3_id id; /* required */
-    uint64_t n;      /* tokens produced */
+    uint64_t n;      /* HELLO: tokens of the answer so far */
+    struct message_u64s
+        offs; /* of each choice, HELLO: the first token that can be said again; WELCOME: the next wanted */
 };
 struct message_engine_hello {
     uint32_t job; /* required */
@@ -310,6 +312,10 @@ struct message_engine_lost { /* answered by OK */
 struct message_engine_welcome {
     uint32_t ver;
     double hb; /* seconds between heartbeats; required */
+    struct {
+        struct message_held *v;
+        size_t n;
+    } held; /* of those in HELLO the ones that are still this engine's: it goes on with them and drops the others */
 };
 struct message_lease {
     struct k3_id id; /* required */

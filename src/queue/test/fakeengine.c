@@ -27,9 +27,11 @@ enum { SLOTS = 1024 };
 
 struct work {
     bool used, cancelled;
+    bool ended; /* and is kept for a daemon that may not have heard it */
+    enum done_why why;
     struct k3_id id;
     uint32_t prompt, produced, end;
-    double next; /* when the next token is due */
+    double next; /* when the next token is due; ended: when it is forgotten */
 };
 
 static struct options {
@@ -44,6 +46,7 @@ static struct options {
     bool deaf;                         /* to ENGINE_CANCEL */
     uint32_t think;                    /* tokens of thinking before the answer */
     bool stays;                        /* says HELLO again to a daemon that does not know it (any more) */
+    bool keeps;                        /* and keeps what it has made until that says what it lacks */
     const char *key;                   /* public key to claim, NULL: its own */
     const char *word;                  /* of the texts, before the number */
     bool stamp;                        /* each text is the time at which it is sent, for bench/queuebench */
@@ -64,8 +67,9 @@ static struct options {
 static struct route *route;
 static void *sock;
 static struct auth *auth;
-static double said_hello;
-static bool welcomed, serving;
+static double said_hello, heard;
+static struct k3_id hello_id;
+static bool welcomed, serving, away;
 static struct work works[SLOTS];
 static long total; /* tokens produced */
 static double heartbeat = 1;
@@ -91,7 +95,7 @@ static void say_credit(void)
 
     m.credit.n = opt.slots;
     for (int i = 0; i < SLOTS; i++)
-        if (works[i].used && m.credit.n > 0)
+        if (works[i].used && !works[i].ended && m.credit.n > 0)
             m.credit.n--;
     say(&m, NULL);
 }
@@ -102,6 +106,9 @@ static void say_ready(void)
 
     m.engine_ready.slots = m.engine_ready.credit = opt.slots;
     m.engine_ready.ctx = opt.context;
+    for (int i = 0; i < SLOTS; i++)
+        if (works[i].used && !works[i].ended && m.engine_ready.credit > 0)
+            m.engine_ready.credit--;
     say(&m, NULL);
 }
 
@@ -114,9 +121,13 @@ static void say_done(struct work *w, enum done_why why, const char *msg)
     m.done.ptok = w->prompt;
     m.done.ctok = w->produced;
     m.done.gen_s = 0.5;
-    say(&m, NULL);
-    w->used = false;
-    say_credit();
+    if (!away)
+        say(&m, NULL);
+    w->used = w->ended = opt.keeps && !msg;
+    w->why = why;
+    w->next = clock_monotonic() + 10 * heartbeat;
+    if (!away)
+        say_credit();
 }
 
 static uint32_t fake_token(uint32_t p)
@@ -137,6 +148,8 @@ static void say_token(struct work *w, uint32_t p)
         {.ch = p < opt.think ? CHANNEL_THINK : CHANNEL_RESPONSE, .txt = {text, len}},
     };
 
+    if (away)
+        return;
     m.delta.off = p;
     m.delta.ids.v = &id;
     m.delta.ids.n = 1;
@@ -210,7 +223,15 @@ static void take(const struct message_lease *l)
 
 static void say_hello(void)
 {
-    struct message m = message_of(WIRE_ENGINE_HELLO, NULL);
+    struct message_held held[SLOTS];
+    uint64_t first = 0; /* all tokens can be said again */
+
+    k3_id_random(&hello_id);
+    struct message m = message_of(WIRE_ENGINE_HELLO, &hello_id);
+    m.engine_hello.held.v = held;
+    for (int i = 0; i < SLOTS; i++)
+        if (works[i].used)
+            held[m.engine_hello.held.n++] = (struct message_held){works[i].id, works[i].produced, {&first, 1}};
 
     m.engine_hello.job = opt.job;
     m.engine_hello.inc = opt.incarnation;
@@ -225,13 +246,50 @@ static void say_hello(void)
     say(&m, auth);
 }
 
+/* What the daemon lacks of the answers that it goes on with; others are dropped. */
+static void reconcile(const struct message_engine_welcome *m)
+{
+    for (struct work *w = works; w < works + SLOTS; w++) {
+        const struct message_held *row = NULL;
+
+        for (size_t i = 0; i < m->held.n; i++)
+            if (k3_id_equal(&m->held.v[i].id, &w->id))
+                row = &m->held.v[i];
+        if (!w->used)
+            continue;
+        if (!row) {
+            puts("dropped");
+            w->used = false;
+            continue;
+        }
+        printf("resumed from %u\n", (unsigned int)row->offs.v[0]);
+        for (uint32_t p = (uint32_t)row->offs.v[0]; p < w->produced; p++)
+            say_token(w, p);
+        if (w->ended)
+            say_done(w, w->why, NULL);
+    }
+}
+
+static void lose_contact(void)
+{
+    if (!away)
+        puts("away");
+    away = true;
+}
+
 static void hear(const struct message *m)
 {
+    heard = clock_monotonic();
     switch (m->head.type) {
     case WIRE_ENGINE_WELCOME:
+        if (opt.keeps && !k3_id_equal(&m->head.id, &hello_id))
+            break;
         heartbeat = m->engine_welcome.hb;
         welcomed = true;
+        away = false;
         puts("welcome");
+        if (opt.keeps)
+            reconcile(&m->engine_welcome);
         if (opt.stays && serving)
             say_ready();
         break;
@@ -250,7 +308,11 @@ static void hear(const struct message *m)
         printf("refused %u %s\n", m->refused.code, m->refused.msg);
         if (!opt.stays)
             exit(4);
-        memset(works, 0, sizeof works); /* as k3served does: what was said meanwhile is lost */
+        if (opt.keeps) {
+            lose_contact();
+            break;
+        }
+        memset(works, 0, sizeof works); /* what was said meanwhile is lost */
         if (clock_monotonic() - said_hello > 1) {
             opt.incarnation++;
             say_hello();
@@ -294,9 +356,13 @@ static void work_all(double now)
     for (int i = 0; i < SLOTS && !stalls(now); i++) {
         int most = 100;
 
+        if (works[i].ended) {
+            works[i].used = works[i].ended = away || now < works[i].next;
+            continue;
+        }
         if (works[i].used && works[i].cancelled)
             say_done(&works[i], DONE_CANCELLED, NULL);
-        while (works[i].used && now >= works[i].next && most-- > 0) {
+        while (works[i].used && !works[i].ended && now >= works[i].next && most-- > 0) {
             if (opt.rate > 0)
                 works[i].next += 1 / opt.rate;
             produce(&works[i]);
@@ -337,7 +403,7 @@ static void parse(int argc, char **argv)
         {"stall-at", 1, NULL, 'S'},  {"stall", 1, NULL, 'e'},    {"lie-at", 1, NULL, 'L'},  {"repeat-at", 1, NULL, 'R'},
         {"return-at", 1, NULL, 'b'}, {"short-at", 1, NULL, 'x'}, {"deaf", 0, NULL, 'D'},    {"think", 1, NULL, 'T'},
         {"word", 1, NULL, 'w'},      {"key", 1, NULL, 'k'},      {"stays", 0, NULL, 'y'},   {"stamp", 0, NULL, 'p'},
-        {NULL, 0, NULL, 0}};
+        {"keeps", 0, NULL, 'K'},     {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -390,6 +456,9 @@ static void parse(int argc, char **argv)
         case 'y':
             opt.stays = true;
             break;
+        case 'K':
+            opt.stays = opt.keeps = true;
+            break;
         case 'k':
             opt.key = optarg;
             break;
@@ -438,7 +507,11 @@ int main(int argc, char **argv)
             continue;
         }
         work_all(now);
-        if (now > beat) {
+        if (opt.keeps && now - heard > 5 * heartbeat)
+            lose_contact();
+        if (away && now - said_hello > 1)
+            say_hello();
+        if (now > beat && !away) {
             struct message m = message_of(WIRE_HEARTBEAT, NULL);
 
             m.heartbeat.rate = opt.rate;

@@ -306,6 +306,93 @@ static struct request *running(struct fixture *f, struct engine **e)
     return table_find(f->queue->table, &id);
 }
 
+/* An engine of this incarnation registers, again or anew, and says that it holds this of request 1. */
+static size_t goes_on(struct fixture *f, uint64_t incarnation, uint64_t first, uint64_t n)
+{
+    struct message_held held = {id_of(1), n, {&first, 1}};
+    struct message_engine_hello hello = {.job = 7, .inc = incarnation, .held = {&held, 1}};
+    struct message_engine_welcome welcome = {0};
+    struct engine *e = engines_by_job(f->queue->engines, 7);
+    size_t rows;
+
+    if (!e)
+        e = engines_add(f->queue->engines, &f->engine_peer, WIRE_VERSION, &hello, f->queue->now);
+    lease_reconcile(f->queue, e, &hello, &welcome);
+    rows = welcome.held.n;
+    if (rows > 0) {
+        assert_int_equal(welcome.held.v[0].offs.n, 1);
+        assert_int_equal(welcome.held.v[0].offs.v[0], 2);
+    }
+    lease_reconciled(&welcome);
+    assert_int_equal(e->leased, rows);
+    return rows;
+}
+
+static void test_what_an_engine_goes_on_with(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+
+    delta(f, e, 1, 0, 50);
+    delta(f, e, 1, 1, 51);
+    assert_int_equal(goes_on(f, 1, 0, 5), 1); /* never lost */
+    assert_int_equal(goes_on(f, 1, 2, 2), 1);
+    assert_int_equal(order_length(f->queue->order), 0);
+    assert_int_equal(goes_on(f, 1, 3, 5), 0); /* a token is forgotten */
+    assert_int_equal(order_length(f->queue->order), 1);
+    assert_int_equal(goes_on(f, 1, 0, 1), 0); /* it is another answer */
+    assert_int_equal(goes_on(f, 1, 0, 2), 1);
+    lease_engine_lost(f->queue, e, "test");
+    assert_int_equal(request_state(r), REQUEST_QUEUED);
+    assert_int_equal(goes_on(f, 1, 0, 9), 1);
+    assert_int_equal(request_state(r), REQUEST_RUNNING);
+    assert_int_equal(f->queue->running, 1);
+    lease_engine_lost(f->queue, r->engine, "test");
+    assert_int_equal(goes_on(f, 2, 0, 9), 0); /* another start of the engine */
+    lease_engine_lost(f->queue, engines_by_job(f->queue->engines, 7), "test");
+
+    /* somebody else had it meanwhile, and added nothing */
+    e = register_engine(f);
+    e->incarnation = 3;
+    e->job = 8;
+    queue_turn(f->queue);
+    assert_ptr_equal(r->engine, e);
+    assert_int_equal(goes_on(f, 1, 0, 9), 0);
+    assert_ptr_equal(r->engine, e);
+    lease_engine_lost(f->queue, e, "test");
+    assert_int_equal(goes_on(f, 1, 0, 9), 0);
+}
+
+static void test_a_fenced_engine_goes_on_with_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e;
+    struct request *r = running(f, &e);
+
+    delta(f, e, 1, 0, 50);
+    delta(f, e, 1, 1, 51);
+    r->broken = true;
+    assert_int_equal(goes_on(f, 1, 0, 9), 0);
+    assert_int_equal(request_state(r), REQUEST_QUEUED);
+    engine_fence(e);
+    r->broken = false;
+    assert_int_equal(goes_on(f, 1, 0, 9), 0);
+}
+
+static void test_a_cancelled_request_is_not_gone_on_with(void **state)
+{
+    struct fixture *f = *state;
+    struct refusal no;
+    struct engine *e;
+    struct request *r = running(f, &e);
+
+    assert_int_equal(queue_cancel(f->queue, r, &no), 0);
+    assert_int_equal(request_state(r), REQUEST_ENDING);
+    assert_int_equal(goes_on(f, 1, 0, 9), 0);
+    assert_int_equal(request_state(r), REQUEST_CANCELLED);
+}
+
 static void test_an_engine_lost_and_another(void **state)
 {
     struct fixture *f = *state;
@@ -580,6 +667,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limits_have_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tokens_of_an_answer_are_limited, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_rate, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_an_engine_goes_on_with, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_fenced_engine_goes_on_with_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_cancelled_request_is_not_gone_on_with, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_engine_lost_and_another, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_daemons_own_sleep, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_engine_comes_back, setup, teardown),

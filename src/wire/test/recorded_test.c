@@ -178,6 +178,12 @@ static void what_an_old_peer_cannot_do_is_not_asked_of_it(void **state)
         struct k3_error err;
 
         m.head.version = 1;
+        /* Of these the new part is left out, and both sides do without. */
+        if (m.head.type == WIRE_ENGINE_HELLO || m.head.type == WIRE_ENGINE_WELCOME) {
+            assert_int_equal(message_encode(&m, header, &body, &err), 0);
+            free(body.data);
+            continue;
+        }
         assert_int_equal(message_encode(&m, header, &body, &err), -1);
         assert_int_equal(errno, EPROTONOSUPPORT);
         assert_non_null(strstr(err.text, "the other side speaks protocol version 1, "));

@@ -42,12 +42,13 @@ static struct message_part parts[] = {
     {.ch = CHANNEL_RESPONSE},
     {CHANNEL_TOOL, {"a\0\xc3\xa9", 4}, 1, "get_weather"},
 };
-static struct message_held held[] = {{ID(3), 17}, {ID(4), 0}};
+static struct message_held held[] = {{.id = ID(3), .n = 17}, {.id = ID(4)}};
 static uint8_t cache_key[16] = {1, 0, 255};
 static struct message_lease leases[] = {{ID(5), ASK_JSON, LIST(ids), {cache_key, sizeof cache_key}, {NULL, 0}},
                                         {ID(6), ASK_TOKENS, {NULL, 0}, {NULL, 0}, {NULL, 0}}};
 static uint32_t produced[] = {3, 0, 4};
 static uint64_t wanted[] = {7, 0, UINT64_MAX};
+static struct message_held held_from[] = {{ID(3), 17, LIST(wanted)}, {ID(4), 5, {wanted, 1}}};
 static struct message_choice choices[] = {{DONE_STOP, 3}, {DONE_LENGTH, 64}, {DONE_STOP, 0}};
 static struct message_lease several[] = {
     {.id = ID(7), .ask = {.tok = LIST(ids), .topp = 1, .n = 3}, .out = LIST(ids), .outn = LIST(produced)},
@@ -81,12 +82,14 @@ static const struct message samples[] = {
     {{0, WIRE_RETURNED, 0, ID(9)}, .attach = {0}},
     {{0, WIRE_ENGINE_BYE, 0, ID(0)}, .engine_bye = {"drained"}},
     {{0, WIRE_ENGINE_LOST, 0, ID(0)}, .engine_lost = {4711, "rank 2 died"}},
-    {{0, WIRE_ENGINE_WELCOME, 0, ID(0)}, .engine_welcome = {1, 0.25}},
+    {{0, WIRE_ENGINE_WELCOME, 0, ID(0)}, .engine_welcome = {.ver = 1, .hb = 0.25}},
     {{0, WIRE_BATCH, 7, ID(0)}, .batch = {LIST(leases)}},
     {{0, WIRE_ENGINE_CANCEL, 0, ID(9)}, .attach = {0}},
     {{0, WIRE_DRAIN, 0, ID(0)}, .attach = {0}},
     {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {.ask = {.tok = LIST(ids), .topp = 1, .n = MESSAGE_CHOICES}}},
     {{0, WIRE_ATTACH, 0, ID(9)}, .attach = {5, LIST(wanted)}},
+    {{0, WIRE_ENGINE_HELLO, 0, ID(9)}, .engine_hello = {.job = 4711, .inc = 2, .vmin = 1, .vmax = 2, .held = LIST(held_from)}},
+    {{0, WIRE_ENGINE_WELCOME, 0, ID(9)}, .engine_welcome = {2, 0.25, LIST(held_from)}},
     {{0, WIRE_DELTA, 0, ID(9)}, .delta = {2, 0, {ids, 1}, {NULL, 0}, {NULL, 0}, {NULL, 0}}},
     {{0, WIRE_BATCH, 0, ID(0)}, .batch = {LIST(several)}},
 };
