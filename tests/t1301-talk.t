@@ -60,6 +60,8 @@ is "$(k3run --model "$model" --temperature 0 --max-tokens 200 --output tokens --
 
 # --- the draft
 
+[[ $(cat "$model"/* "$draft"/* | wc -c) -le 32000000 ]]
+result $? "both checkpoints take 32 MB at most"
 is "$(cmp "$model/tiktoken.model" "$draft/tiktoken.model" && cmp "$model/tokenizer_config.json" "$draft/tokenizer_config.json")" "" \
     "the draft has the same tokens"
 is "$(k3run --model "$draft" --temperature 0 --reasoning-effort high 'What is 347 + 589?')" "347 + 589 = 936" "the draft adds too"

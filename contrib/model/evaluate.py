@@ -1,6 +1,7 @@
 """Ask the engine held-out questions and count what it gets right.
 
 usage: evaluate.py CHECKPOINT [--k3run PROGRAM] [--cases N] [--jobs N] [--show]
+       evaluate.py CHECKPOINT --overlap     only the last line: what cases and training samples have in common
 
 Every case is one greedy k3run on a prompt whose operands, words, names and question forms no training sample has
 (the overlap with the first training samples is counted and printed).  Right means: the answer is the expected one, to
@@ -80,8 +81,8 @@ def schema_valid(request, content):
     return isinstance(value, dict) if form["type"] == "json_object" else valid(value, form["json_schema"]["schema"])
 
 
-def perplexity(k3run, checkpoint, tokenizer, samples):
-    """Of the answers' tokens, by the engine's logits."""
+def loss_of(k3run, checkpoint, tokenizer, samples):
+    """Sum over the answers' tokens, by the engine's logits, and the number of tokens."""
     loss = count = 0
     with tempfile.TemporaryDirectory() as tmp:
         dump = os.path.join(tmp, "logits")
@@ -93,23 +94,27 @@ def perplexity(k3run, checkpoint, tokenizer, samples):
             top = logits.max(-1)
             loss += (top + np.log(np.exp(logits - top[:, None]).sum(-1)) - logits[np.arange(len(ids) - begin), ids[begin:]]).sum()
             count += len(ids) - begin
-    return math.exp(loss / count)
+    return np.array([loss, count])
+
+
+def drawn(sample):
+    """What a sample drew, and the whole of its messages."""
+    return set(sample["keys"]) | {("talk", json.dumps(sample["request"]["messages"], sort_keys=True))}
 
 
 def overlap(samples, tokenizer, count):
     """What the cases drew that one of the first training samples drew too, by kind."""
     data.use_pieces(tokenizer)
-    seen = set()
-    for seed in range(count):
-        sample = data.sample(seed, "train")
-        if sample:
-            seen.update(sample["keys"])
-            seen.add(("question", sample["request"]["messages"][-1]["content"]))
+    seen = set().union(*(drawn(s) for s in (data.sample(seed, "train") for seed in range(count)) if s))
     data.PIECES.clear()
-    common = collections.Counter({kind: 0 for kind, _ in seen if kind != "question"})
+    common = collections.Counter({kind: 0 for kind in sorted({kind for kind, _ in seen})})
     for sample in samples:
-        common.update(kind for kind, key in set(sample["keys"]) if (kind, key) in seen)
+        common.update(kind for kind, key in drawn(sample) if (kind, key) in seen)
     return dict(common)
+
+
+def tell_overlap(asked, tokenizer, count):
+    print(f"drawn in both {len(asked)} cases and {count} training samples: {overlap(asked, tokenizer, count)}")
 
 
 def main():
@@ -119,12 +124,17 @@ def main():
     parser.add_argument("--cases", type=int, default=250, help="a family")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--training", type=int, default=100000, help="training samples to compare with")
+    parser.add_argument("--perplexity", type=int, default=50, metavar="N", help="of the first N cases a family")
+    parser.add_argument("--overlap", action="store_true", help="count that and do no more")
     parser.add_argument("--show", action="store_true", help="print the wrong answers")
     parser.add_argument("--family", choices=list(data.FAMILIES))
     o = parser.parse_args()
     tokenizer = Tokenizer(o.checkpoint)
     families = [o.family] if o.family else [f for f in data.FAMILIES if f != "chat"]
     asked = [s for f in families for s in cases(f, o.cases, tokenizer)]
+    if o.overlap:
+        tell_overlap(asked, tokenizer, o.training)
+        return
     pool = concurrent.futures.ThreadPoolExecutor(o.jobs)
     results = list(pool.map(lambda s: ask(o.k3run, o.checkpoint, tokenizer, s), asked))
     total, right, by_effort, stopped = (collections.Counter() for _ in range(4))
@@ -149,8 +159,11 @@ def main():
     if fits[1]:
         print(f"json         valid against the schema {fits[0]}/{fits[1]} = {100 * fits[0] / fits[1]:.1f} %")
     print(f"ended with a stop id behind a whole message {sum(stopped.values())}/{len(asked)} = {100 * sum(stopped.values()) / len(asked):.2f} %")
-    print(f"perplexity of the expected answers {perplexity(o.k3run, o.checkpoint, tokenizer, asked[:: max(1, len(asked) // 100)]):.4f}")
-    print(f"drawn in both the cases and {o.training} training samples: {overlap(asked, tokenizer, o.training)}")
+    of_family = lambda f: loss_of(o.k3run, o.checkpoint, tokenizer, [s for s in asked if s["family"] == f][: o.perplexity])
+    losses = list(pool.map(of_family, families))
+    for f, (loss, count) in [*zip(families, losses), ("all", sum(losses))]:
+        print(f"{f:12s} perplexity of the expected answers {math.exp(loss / count):.5f} ({int(count)} tokens)")
+    tell_overlap(asked, tokenizer, o.training)
 
 
 if __name__ == "__main__":
