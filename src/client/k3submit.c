@@ -10,12 +10,14 @@
 #include "client/options.h"
 #include "client/output.h"
 #include "client/prompt.h"
+#include "client/when.h"
 #include "common/argv.h"
+#include "common/clock.h"
 #include "text/stop.h"
 
 struct arguments {
     struct option_texts files, stops;
-    const char *system, *name, *prompt_tokens, *output, *logit_bias;
+    const char *system, *name, *deadline, *prompt_tokens, *output, *logit_bias;
     struct option_number top_k, seed, logprobs;
     double min_p, repetition, presence, frequency;
     bool no_thinking, show_reasoning, json, parsable, no_wait, ignore_eos, verbose;
@@ -53,6 +55,8 @@ static const struct option_row rows[] = {
     {"output", 'o', OPTION_TEXT, TO(output), .value = "FORM",
      .sentence = "text, or tokens: ids with commas, thinking and all"},
     {"job-name", 'J', OPTION_TEXT, TO(name), .value = "NAME", .sentence = "name that k3queue shows"},
+    {"deadline", 0, OPTION_TEXT, TO(deadline), .value = "TIME",
+     .sentence = "give up what is not done by then: 17:30, now+2hours"},
     {"no-wait", 0, OPTION_FLAG, TO(no_wait), .sentence = "print the id and end; the answer is kept for a while"},
     {"parsable", 0, OPTION_FLAG, TO(parsable), .sentence = "print the id alone, before any answer"},
     {"prompt-tokens", 0, OPTION_TEXT, TO(prompt_tokens), .value = "IDS",
@@ -89,6 +93,15 @@ static int check_stops(const struct option_texts *stops, struct k3_error *err)
     return 0;
 }
 
+static int take_deadline(const char *text, double *deadline, struct k3_error *err)
+{
+    struct k3_error why;
+
+    if (when_parse(text, clock_wall(), deadline, &why) < 0)
+        return k3_errorf(err, "--deadline: %s", why.text);
+    return *deadline > clock_wall() ? 0 : k3_errorf(err, "--deadline: %s has passed", text);
+}
+
 static int build_submit(struct message *m, struct arguments *a, const struct settings *s, char *const *words,
                         size_t word_count, struct k3_error *err)
 {
@@ -110,6 +123,8 @@ static int build_submit(struct message *m, struct arguments *a, const struct set
     ask->ieos = a->ignore_eos;
     m->submit.watch = !a->no_wait;
     m->submit.name = (char *)a->name;
+    if (a->deadline && take_deadline(a->deadline, &m->submit.dl, err) < 0)
+        return -1;
     if (check_stops(&a->stops, err) < 0)
         return -1;
     if (a->logit_bias && prompt_bias(a->logit_bias, &ask->bi, &ask->bv, err) < 0)

@@ -48,16 +48,37 @@ static void begin(struct queue *q, struct engine *e, struct request *r)
     }
 }
 
+/* The request is at its end, by the engine's word or ours. */
+static void end(struct queue *q, struct request *r, enum request_event event, const char *msg)
+{
+    static const enum done_why why[] = {
+        [REQUEST_FAILED] = DONE_FAILED, [REQUEST_CANCELLED] = DONE_CANCELLED, [REQUEST_EXPIRED] = DONE_EXPIRED};
+
+    engine_release(r->engine, r);
+    q->running--;
+    request_move(r, event);
+    queue_finish(q, r, why[request_state(r)], msg);
+}
+
+/* It was to end, by its owner's wish or its deadline, and the engine has let go of it. */
+static void end_ending(struct queue *q, struct request *r, const char *msg)
+{
+    if (r->expired)
+        end(q, r, EVENT_EXPIRED, queue_expired);
+    else
+        end(q, r, EVENT_ENDED, msg);
+}
+
 /* The lease is over and the request is back in line, unless it was to end anyway or has been lost too often. */
 static void take_back(struct queue *q, struct request *r, bool lost)
 {
+    if (request_state(r) == REQUEST_ENDING) {
+        end_ending(q, r, NULL);
+        return;
+    }
     engine_release(r->engine, r);
     q->running--;
     request_move(r, EVENT_TAKEN_BACK);
-    if (request_is_final(r)) {
-        queue_finish(q, r, DONE_CANCELLED, NULL);
-        return;
-    }
     if (r->tokens > r->tokens_leased)
         r->losses = 0;
     if (lost && ++r->losses >= LEASE_LOSSES) {
@@ -71,18 +92,6 @@ static void take_back(struct queue *q, struct request *r, bool lost)
     r->place_told = r->place;
     r->reason_told = r->reason;
     stream_state(q->stream, r);
-}
-
-/* The request is at its end, by the engine's word or ours. */
-static void end(struct queue *q, struct request *r, enum request_event event, const char *msg)
-{
-    static const enum done_why why[] = {
-        [REQUEST_FAILED] = DONE_FAILED, [REQUEST_CANCELLED] = DONE_CANCELLED, [REQUEST_EXPIRED] = DONE_EXPIRED};
-
-    engine_release(r->engine, r);
-    q->running--;
-    request_move(r, event);
-    queue_finish(q, r, why[request_state(r)], msg);
 }
 
 static int send_to(struct queue *q, struct engine *e, struct message *m, struct k3_error *err)
@@ -256,8 +265,8 @@ void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const
         queue_finish(q, r, d->why, d->msg);
     } else if (d->why == DONE_EXPIRED) {
         end(q, r, EVENT_EXPIRED, d->msg);
-    } else if (d->why == DONE_CANCELLED && request_state(r) == REQUEST_ENDING) {
-        end(q, r, EVENT_ENDED, d->msg);
+    } else if (request_state(r) == REQUEST_ENDING) {
+        end_ending(q, r, d->msg);
     } else {
         end(q, r, EVENT_FAILED, d->msg ? d->msg : "the engine stopped working on it");
     }

@@ -207,6 +207,8 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
         return refuse(no, EXIT_CODE_USAGE, "a request needs an id");
     if (r)
         return submit_again(q, c, r, no);
+    if (submit->dl > 0 && submit->dl <= clock_wall())
+        return refuse(no, EXIT_CODE_DEADLINE, "the deadline has passed");
     if (!submit->ask.max)
         submit->ask.max = q->options.max_tokens;
     if (check_request(q, &submit->ask, no) < 0 || check_room(q, u, ask_bytes(&submit->ask), no) < 0 ||
@@ -250,19 +252,43 @@ int queue_attach(struct queue *q, const struct caller *c, struct request *r, uin
     return 0;
 }
 
+const char queue_expired[] = "its deadline has passed";
+
+/* Nobody works on it. */
+static void end_waiting(struct queue *q, struct request *r, enum request_event event, enum done_why why,
+                        const char *msg)
+{
+    if (r->stored)
+        order_remove(q->order, r);
+    request_move(r, event);
+    queue_finish(q, r, why, msg);
+}
+
+static void end_running(struct queue *q, struct request *r)
+{
+    request_move(r, EVENT_CANCEL);
+    lease_cancel(q, r);
+    stream_state(q->stream, r);
+}
+
+void queue_expire(struct queue *q, struct request *r)
+{
+    if (request_state(r) == REQUEST_QUEUED) {
+        end_waiting(q, r, EVENT_EXPIRED, DONE_EXPIRED, queue_expired);
+    } else if (request_state(r) == REQUEST_RUNNING) {
+        r->expired = true;
+        end_running(q, r);
+    }
+}
+
 int queue_cancel(struct queue *q, struct request *r, struct refusal *no)
 {
     switch (request_state(r)) {
     case REQUEST_RUNNING:
-        request_move(r, EVENT_CANCEL);
-        lease_cancel(q, r);
-        stream_state(q->stream, r);
+        end_running(q, r);
         return 0;
     case REQUEST_QUEUED:
-        if (r->stored)
-            order_remove(q->order, r);
-        request_move(r, EVENT_CANCEL);
-        queue_finish(q, r, DONE_CANCELLED, NULL);
+        end_waiting(q, r, EVENT_CANCEL, DONE_CANCELLED, NULL);
         return 0;
     case REQUEST_ENDING:
     case REQUEST_CANCELLED:
@@ -479,9 +505,19 @@ bool queue_turn(struct queue *q)
     return committing || stuck || q->recording;
 }
 
+static void expire(struct queue *q)
+{
+    double wall = clock_wall();
+
+    for (struct request *r = NULL; (r = table_after(q->table, r));)
+        if (r->ask.dl > 0 && wall >= r->ask.dl)
+            queue_expire(q, r);
+}
+
 void queue_tick(struct queue *q)
 {
     lease_tick(q);
+    expire(q);
     erase_old(q);
     tell_places(q);
 }

@@ -92,6 +92,9 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
                  struct refusal *no);
 int queue_attach(struct queue *q, const struct caller *c, struct request *r, uint64_t token, struct refusal *no);
 int queue_cancel(struct queue *q, struct request *r, struct refusal *no);
+/* Its deadline has passed: it ends, as soon as an engine that has it lets go. */
+extern const char queue_expired[]; /* the sentence */
+void queue_expire(struct queue *q, struct request *r);
 /* Its owner has the answer. */
 int queue_acknowledge(struct queue *q, struct request *r, struct refusal *no);
 

@@ -44,6 +44,7 @@ struct request {
     struct fsm life;           /* of enum request_state */
     struct frame_peer asker;   /* who is waiting for ACCEPTED ... */
     uint16_t asker_version;    /* ... and the version it speaks */
+    bool expired;              /* its deadline passed and the engine was told: it ends as EXPIRED */
     bool stored;               /* the store has it: ACCEPTED may be sent */
     bool delivered;            /* its owner has the answer to the last byte */
     double arrived;            /* seconds of the monotonic clock, as all times of the daemon ... */

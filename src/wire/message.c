@@ -64,6 +64,7 @@ static const struct field submit_fields[] = {
     ASK_ROWS(message_submit),
     ROW(message_submit, watch, FIELD_BOOL, 0),
     ROW(message_submit, name, FIELD_STRING, MESSAGE_NAME),
+    ROW(message_submit, dl, FIELD_F64, 0, .since = 2, .vital = true),
 };
 LAYOUT(submit, "SUBMIT", message_submit);
 

@@ -165,6 +165,7 @@ struct message_submit { /* header id: the request's, drawn by the client */
     struct message_ask ask;
     bool watch; /* stream the answer to me */
     char *name; /* job name, or NULL */
+    double dl;  /* deadline, seconds since 1970: what is not done by then is of no use; 0: none */
 };
 struct message_attach {
     uint64_t off;             /* first token wanted of every choice ... */

@@ -61,8 +61,7 @@ static void test_life(void **state)
     static const int ending[][2] = {{EVENT_DONE, REQUEST_DONE},
                                     {EVENT_ENDED, REQUEST_CANCELLED},
                                     {EVENT_FAILED, REQUEST_CANCELLED},
-                                    {EVENT_EXPIRED, REQUEST_CANCELLED},
-                                    {EVENT_TAKEN_BACK, REQUEST_CANCELLED}};
+                                    {EVENT_EXPIRED, REQUEST_EXPIRED}};
 
     (void)state;
     check_moves(REQUEST_QUEUED, queued, 6);

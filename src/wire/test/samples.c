@@ -87,6 +87,7 @@ static const struct message samples[] = {
     {{0, WIRE_ENGINE_CANCEL, 0, ID(9)}, .attach = {0}},
     {{0, WIRE_DRAIN, 0, ID(0)}, .attach = {0}},
     {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {.ask = {.tok = LIST(ids), .topp = 1, .n = MESSAGE_CHOICES}}},
+    {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {.ask = {.tok = LIST(ids), .topp = 1}, .dl = 1.8e9}},
     {{0, WIRE_ATTACH, 0, ID(9)}, .attach = {5, LIST(wanted)}},
     {{0, WIRE_ENGINE_HELLO, 0, ID(9)}, .engine_hello = {.job = 4711, .inc = 2, .vmin = 1, .vmax = 2, .held = LIST(held_from)}},
     {{0, WIRE_ENGINE_WELCOME, 0, ID(9)}, .engine_welcome = {2, 0.25, LIST(held_from)}},
