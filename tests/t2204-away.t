@@ -101,7 +101,7 @@ stop "$engine"
 model=$tmp/tiny-a
 k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
 echo "k3served = { model = \"$model\"; max_context = 4096; };" >>"$K3_CONF"
-question=(--prompt-tokens 768,12,500 --max-tokens 1500 --temperature 0 --ignore-eos --output tokens)
+question=(--prompt-tokens "768,12,500" --max-tokens 1500 --temperature 0 --ignore-eos --output tokens)
 right=$(k3run --model "$model" --threads 1 "${question[@]}")
 some() { [[ $(wc -c <"$tmp/answer") -gt 1 ]]; }
 # real NAME : a k3served, and a question to it that has begun.
