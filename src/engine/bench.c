@@ -231,9 +231,10 @@ static int step(struct bench *b, int32_t *sampled, struct k3_error *err)
         return -1;
     scheduler_ran(b->scheduler);
     for (int32_t i = 0; i < *sampled; i++) {
-        struct sequence *q = scheduler_output(b->scheduler, i);
+        int32_t row;
+        struct sequence *q = scheduler_output(b->scheduler, i, &row);
         struct sampler_text text = sequence_text(q);
-        int32_t token = sampler_pick(b->sampler, &greedy, logits + (size_t)i * (size_t)b->config->vocab, &text, err);
+        int32_t token = sampler_pick(b->sampler, &greedy, logits + (size_t)row * (size_t)b->config->vocab, &text, err);
         if (token < 0)
             return -1;
         sequence_append(q, token, NULL, NULL);

@@ -11,6 +11,8 @@
 struct holding {
     int32_t *page; /* [pages of the cache]: room for whatever a sequence may get */
     int32_t reserved, count;
+    int32_t common; /* pages that it shares with the one that it is to fork from; 0 once it has them */
+    bool partial;   /* and one more has tokens of both */
     bool taken;
 };
 
@@ -82,14 +84,22 @@ int32_t cache_pages_total(const struct cache *c)
     return c->limit.pages;
 }
 
-static int64_t pages_for(const struct cache *c, int64_t tokens)
+static int64_t pages_for(const struct cache_limits *l, int64_t tokens)
 {
-    return (tokens + c->limit.page_tokens - 1) / c->limit.page_tokens;
+    return (tokens + l->page_tokens - 1) / l->page_tokens;
 }
 
-int cache_can_hold(const struct cache *c, int64_t tokens)
+/* Of all its sequences together. */
+static int64_t pages_needed(const struct cache_limits *l, const struct cache_need *need)
 {
-    return pages_for(c, tokens) <= c->limit.pages;
+    int64_t each = pages_for(l, need->tokens);
+
+    return each + need->forks * (each - need->common / l->page_tokens);
+}
+
+bool cache_can_hold(const struct cache_limits *l, const struct cache_need *need)
+{
+    return need->forks < l->slots && pages_needed(l, need) <= l->pages;
 }
 
 /* --- a page and its holders ---------------------------------------------------------------------------------------
@@ -129,37 +139,69 @@ void cache_let_go(struct cache *c, const int32_t *page, int32_t n)
 /* --- slots ----------------------------------------------------------------------------------------------------------
  */
 
-bool cache_could_reserve(const struct cache *c, int64_t tokens, const int32_t *shared, int32_t n)
+bool cache_could_reserve(const struct cache *c, const struct cache_need *need, const int32_t *shared, int32_t n)
 {
     int32_t kept = c->kept;
 
     for (int32_t i = 0; i < n; i++)
         kept -= is_kept(&c->page[shared[i]]);
-    return c->free_slots > 0 && pages_for(c, tokens) - n <= cache_free_pages(c) + kept;
+    return c->free_slots > need->forks && pages_needed(&c->limit, need) - n <= cache_free_pages(c) + kept;
 }
 
-int32_t cache_reserve(struct cache *c, int64_t tokens, const int32_t *shared, int32_t n)
+static int32_t take_slot(struct cache *c, int64_t pages)
 {
-    int64_t pages = pages_for(c, tokens);
-
-    if (c->free_slots == 0 || pages - n > cache_free_pages(c))
-        return -1;
     int32_t slot = c->free_slot[--c->free_slots];
     struct holding *h = &c->slot[slot];
+
     h->taken = true;
     h->reserved = (int32_t)pages;
-    for (; h->count < n; h->count++) {
-        h->page[h->count] = shared[h->count];
-        hold(c, shared[h->count], 1, 0);
-    }
-    c->promised += h->reserved - n;
+    c->promised += h->reserved;
     return slot;
+}
+
+/* These pages of somebody else are the beginning of the slot's. */
+static void share(struct cache *c, struct holding *h, const int32_t *page, int32_t n)
+{
+    for (; h->count < n; h->count++) {
+        h->page[h->count] = page[h->count];
+        hold(c, page[h->count], 1, 0);
+    }
+}
+
+int cache_reserve(struct cache *c, const struct cache_need *need, const int32_t *shared, int32_t n, int32_t *slot)
+{
+    int64_t pages = pages_for(&c->limit, need->tokens);
+
+    if (c->free_slots <= need->forks || pages_needed(&c->limit, need) - n > cache_free_pages(c))
+        return -1;
+    slot[0] = take_slot(c, pages);
+    share(c, &c->slot[slot[0]], shared, n);
+    c->promised -= n;
+    for (int32_t i = 1; i <= need->forks; i++) {
+        struct holding *h = &c->slot[slot[i] = take_slot(c, pages)];
+        h->common = (int32_t)(need->common / c->limit.page_tokens);
+        h->partial = need->common % c->limit.page_tokens != 0;
+        c->promised -= h->common;
+    }
+    return 0;
+}
+
+int32_t cache_fork(struct cache *c, int32_t from, int32_t to)
+{
+    struct holding *h = &c->slot[to];
+    int32_t full = h->common;
+
+    share(c, h, c->slot[from].page, full);
+    h->common = 0;
+    if (h->partial)
+        cache_grow(c, to, (int64_t)full * c->limit.page_tokens + 1);
+    return full;
 }
 
 int32_t cache_grow(struct cache *c, int32_t slot, int64_t tokens)
 {
     struct holding *h = &c->slot[slot];
-    int64_t need = pages_for(c, tokens);
+    int64_t need = pages_for(&c->limit, tokens);
 
     assert(need <= h->reserved);
     while (h->count < need) {
@@ -182,10 +224,10 @@ void cache_release(struct cache *c, int32_t slot)
     struct holding *h = &c->slot[slot];
 
     assert(h->taken);
-    c->promised -= h->reserved - h->count;
+    c->promised -= h->reserved - h->count - h->common;
     while (h->count > 0)
         hold(c, h->page[--h->count], -1, 0);
-    h->reserved = 0;
+    h->reserved = h->common = 0;
     h->taken = false;
     c->free_slot[c->free_slots++] = slot;
 }

@@ -49,7 +49,8 @@ static const struct fsm_table life = {
 struct held {
     struct k3_id id;
     uint64_t lease;
-    uint64_t tokens; /* of its answer so far */
+    uint64_t tokens;  /* of its answer so far */
+    uint32_t choices; /* that many slots are its */
     struct kept *kept;
     struct message end; /* type 0: there is none yet */
     double ended;       /* when that was said */
@@ -103,16 +104,21 @@ static struct held *held_by_lease(const struct intake *in, uint64_t lease)
 
 static void hold(struct intake *in, const struct message_lease *request, uint64_t lease)
 {
-    const uint64_t begin = request->out.n;
+    uint32_t choices = request->ask.n > 1 ? request->ask.n : 1;
+    size_t most = in->o.keep_bytes / (size_t)in->o.slots * choices;
+    uint64_t begin[MESSAGE_CHOICES] = {request->out.n};
 
     if (in->held_count == in->held_cap) {
         in->held_cap = in->held_cap ? 2 * in->held_cap : 16;
         in->held = k3_reallocarray(in->held, in->held_cap, sizeof *in->held);
     }
+    for (size_t i = 0; i < request->outn.n; i++)
+        begin[i] = request->outn.v[i];
     in->held[in->held_count++] = (struct held){.id = request->id,
                                                .lease = lease,
-                                               .tokens = begin,
-                                               .kept = kept_create(&begin, 1, in->o.keep_bytes / (size_t)in->o.slots)};
+                                               .tokens = request->out.n,
+                                               .choices = choices,
+                                               .kept = kept_create(begin, choices, most)};
 }
 
 /* Moves the last into its place. */
@@ -139,9 +145,11 @@ static size_t running(const struct intake *in)
 
 static uint32_t credit(const struct intake *in)
 {
-    size_t slots = (size_t)in->o.slots, used = running(in);
+    uint32_t slots = (uint32_t)in->o.slots, used = 0;
 
-    return in->life.state == SERVING && used < slots ? (uint32_t)(slots - used) : 0;
+    for (size_t i = 0; i < in->held_count; i++)
+        used += has_ended(&in->held[i]) ? 0 : in->held[i].choices;
+    return in->life.state == SERVING && used < slots ? slots - used : 0;
 }
 
 /* --- to the leader --------------------------------------------------------------------------------------------------

@@ -134,12 +134,17 @@ static void add_copy(struct plan *p, struct forward_copy copy, int32_t pages)
 
 void plan_add_save(struct plan *p, int32_t slot, int32_t checkpoint, int32_t pages)
 {
-    add_copy(p, (struct forward_copy){.slot = slot, .checkpoint = checkpoint}, pages);
+    add_copy(p, (struct forward_copy){.kind = FORWARD_SAVE, .from = slot, .to = checkpoint}, pages);
 }
 
 void plan_add_load(struct plan *p, int32_t checkpoint, int32_t slot, int32_t pages)
 {
-    add_copy(p, (struct forward_copy){.slot = slot, .checkpoint = checkpoint, .load = 1}, pages);
+    add_copy(p, (struct forward_copy){.kind = FORWARD_LOAD, .from = checkpoint, .to = slot}, pages);
+}
+
+void plan_add_fork(struct plan *p, int32_t from, int32_t to, int32_t pages, int32_t from_page, int32_t to_page)
+{
+    add_copy(p, (struct forward_copy){FORWARD_FORK, from, to, from_page, to_page}, pages);
 }
 
 enum plan_kind plan_kind(const struct plan *p)
@@ -150,6 +155,17 @@ enum plan_kind plan_kind(const struct plan *p)
 static int within(int64_t value, int64_t least, int64_t most)
 {
     return value >= least && value <= most;
+}
+
+static int copy_is_sound(const struct plan_limits *l, const struct forward_copy *c, int32_t pages)
+{
+    if (!within(c->kind, FORWARD_SAVE, FORWARD_FORK) ||
+        !within(c->from, 0, (c->kind == FORWARD_LOAD ? l->checkpoints : l->slots) - 1) ||
+        !within(c->to, 0, (c->kind == FORWARD_SAVE ? l->checkpoints : l->slots) - 1) ||
+        !within(pages, 0, l->slot_pages))
+        return 0;
+    return c->kind != FORWARD_FORK || c->to_page == -1 ||
+           (within(c->from_page, 0, l->pages - 1) && within(c->to_page, 0, l->pages - 1) && pages < l->slot_pages);
 }
 
 static int plan_is_sound(const struct plan *p)
@@ -174,8 +190,7 @@ static int plan_is_sound(const struct plan *p)
             !within(p->growth[i].page, 0, l->pages - 1))
             return 0;
     for (int32_t i = 0; i < h->copies; i++)
-        if (!within(p->copy[i].slot, 0, l->slots - 1) || !within(p->copy[i].checkpoint, 0, l->checkpoints - 1) ||
-            !within(p->copy_pages[i], 0, l->slot_pages))
+        if (!copy_is_sound(l, &p->copy[i], p->copy_pages[i]))
             return 0;
     return 1;
 }
@@ -183,9 +198,12 @@ static int plan_is_sound(const struct plan *p)
 static void copy_pages(struct plan *p, const struct forward_copy *c, int32_t pages)
 {
     size_t width = (size_t)p->limit.slot_pages;
-    int32_t *slot = p->table + (size_t)c->slot * width, *kept = p->kept + (size_t)c->checkpoint * width;
+    const int32_t *from = (c->kind == FORWARD_LOAD ? p->kept : p->table) + (size_t)c->from * width;
+    int32_t *to = (c->kind == FORWARD_SAVE ? p->kept : p->table) + (size_t)c->to * width;
 
-    memcpy(c->load ? slot : kept, c->load ? kept : slot, (size_t)pages * sizeof *slot);
+    memcpy(to, from, (size_t)pages * sizeof *to);
+    if (c->kind == FORWARD_FORK && c->to_page >= 0)
+        to[pages] = c->to_page;
 }
 
 int plan_apply(struct plan *p, struct forward_step *step, struct k3_error *err)

@@ -52,6 +52,9 @@ void plan_add_page(struct plan *p, int32_t slot, int32_t index, int32_t page);
  * its first n pages in a checkpoint; or begin the slot with what a checkpoint keeps. */
 void plan_add_save(struct plan *p, int32_t slot, int32_t checkpoint, int32_t pages);
 void plan_add_load(struct plan *p, int32_t checkpoint, int32_t slot, int32_t pages);
+/* Likewise: slot `to` begins with the state and the first n pages of slot `from`; copies the page behind them when the
+ * last one is not full (-1: there is none). */
+void plan_add_fork(struct plan *p, int32_t from, int32_t to, int32_t pages, int32_t from_page, int32_t to_page);
 
 enum plan_kind plan_kind(const struct plan *p);
 /* Enter the new pages and give the step to run, good until the plan changes; -1 when the message says something that

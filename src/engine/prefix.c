@@ -136,17 +136,17 @@ static struct checkpoint *oldest(struct prefix *p, const struct checkpoint *spar
     return old;
 }
 
-int32_t prefix_reserve(struct prefix *p, int64_t tokens, int32_t checkpoint)
+int prefix_reserve(struct prefix *p, const struct cache_need *need, int32_t checkpoint, int32_t *slot)
 {
     const struct checkpoint *from = checkpoint >= 0 ? &p->checkpoint[checkpoint] : NULL;
     const int32_t *shared = from ? from->page : NULL;
-    int32_t n = from ? from->pages : 0, slot;
+    int32_t n = from ? from->pages : 0;
 
-    if (!cache_could_reserve(p->cache, tokens, shared, n))
+    if (!cache_could_reserve(p->cache, need, shared, n))
         return -1;
-    while ((slot = cache_reserve(p->cache, tokens, shared, n)) < 0)
+    while (cache_reserve(p->cache, need, shared, n, slot) < 0)
         evict(p, oldest(p, from));
-    return slot;
+    return 0;
 }
 
 static struct checkpoint *free_place(struct prefix *p)

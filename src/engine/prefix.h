@@ -41,9 +41,9 @@ int32_t prefix_pages(const struct prefix *p, int32_t checkpoint);
 /* With how many of these n pages an earlier call of this function began, as far as is remembered. */
 int32_t prefix_meet(struct prefix *p, const struct prefix_hash *chain, int32_t n);
 
-/* Take a slot as cache_reserve() does, beginning with the pages of a checkpoint (-1: none); evicts others when that is
- * what it takes. */
-int32_t prefix_reserve(struct prefix *p, int64_t tokens, int32_t checkpoint);
+/* Take slots as cache_reserve() does, the first beginning with the pages of a checkpoint (-1: none); evicts others when
+ * that is what it takes. */
+int prefix_reserve(struct prefix *p, const struct cache_need *need, int32_t checkpoint, int32_t *slot);
 /* A place for the state that belongs to these n pages: free, or that of the checkpoint for the first n - 1 of them when
  * `instead` says so, or the least recently used.  -1: there is none, or the state is kept already. */
 int32_t prefix_keep(struct prefix *p, const struct prefix_hash *chain, const int32_t *page, int32_t n, bool instead);

@@ -36,25 +36,41 @@ static int render(const struct prepare_limits *l, const struct message_bytes *re
     return rc;
 }
 
-/* How long the answer may become; everything that fits when the user does not say. */
-static int64_t most_tokens(const struct prepare_limits *l, const struct message_lease *request,
-                           const struct tokens *prompt, const struct tokens *resumed, struct k3_error *err)
+static uint32_t choices_of(const struct message_ask *ask)
 {
-    int64_t room = l->context - (int64_t)prompt->n, most = request->ask.max ? request->ask.max : room;
+    return ask->n > 1 ? ask->n : 1;
+}
+
+/* Tokens of prompt and answer that each of so many choices can have at most when all are here at once. */
+static int64_t room_of(const struct prepare_limits *l, int64_t prompt, uint32_t choices)
+{
+    int64_t page = l->cache.page_tokens, full = prompt / page, each = full + (l->cache.pages - full) / choices;
+
+    return each * page < l->context ? each * page : l->context;
+}
+
+/* How long each answer may become; everything that fits when the user does not say. */
+static int64_t most_tokens(const struct prepare_limits *l, const struct message_lease *request,
+                           const struct tokens *prompt, struct k3_error *err)
+{
+    uint32_t choices = choices_of(&request->ask);
+    int64_t here = room_of(l, (int64_t)prompt->n, choices), room = here - (int64_t)prompt->n;
+    int64_t most = request->ask.max ? request->ask.max : room;
 
     errno = EINVAL;
     if (prompt->n == 0)
         return k3_errorf(err, "the prompt is empty");
+    if (choices > (uint32_t)l->cache.slots)
+        return k3_errorf(err, "%u answers are asked for, and this engine works on %" PRId32 " at once", choices,
+                         l->cache.slots);
     if (room < 1)
-        return k3_errorf(err, "the prompt has %zu tokens, and this engine holds %" PRId64 " of prompt and answer",
-                         prompt->n, l->context);
+        return k3_errorf(err, "the prompt has %zu tokens, and this engine holds %" PRId64 " of prompt and answer%s",
+                         prompt->n, here, choices > 1 ? " for each of so many answers" : "");
     if (most > room)
         return k3_errorf(err,
                          "the prompt has %zu tokens and the answer may have %" PRId64
-                         " more, and this engine holds %" PRId64 " of both",
-                         prompt->n, most, l->context);
-    if ((int64_t)resumed->n > most)
-        return k3_errorf(err, "the answer has %zu tokens already, but may have %" PRId64, resumed->n, most);
+                         " more, and this engine holds %" PRId64 " of both%s",
+                         prompt->n, most, here, choices > 1 ? " for each of so many answers" : "");
     return most;
 }
 
@@ -77,44 +93,95 @@ static struct sampling sampling_of(const struct message_ask *ask)
     };
 }
 
+/* What all choices of a request have in common. */
+struct prepared {
+    const struct prepare_limits *limits;
+    const struct message_lease *request;
+    uint64_t lease;
+    struct output_options output;
+    struct sampling sampling;
+    struct tokens prompt, resumed; /* resumed: of all choices, one after the other */
+    int64_t most;
+};
+
+static struct sequence *prepare_choice(const struct prepared *p, uint32_t choice, const int32_t *resumed,
+                                       uint32_t tokens, struct k3_error *err)
+{
+    const struct message_bytes *key = &p->request->ckey;
+    struct output *output;
+
+    if (tokens > p->most) {
+        errno = EINVAL;
+        k3_errorf(err, "the answer has %u tokens already, but may have %" PRId64, tokens, p->most);
+        return NULL;
+    }
+    if (!(output = output_create(&p->output, err)))
+        return NULL;
+    struct sequence_args args = {.id = p->request->id,
+                                 .prefix_key = key->data,
+                                 .prefix_key_len = p->limits->shares && key->len >= PREFIX_KEY_MIN ? key->len : 0,
+                                 .page_tokens = p->limits->cache.page_tokens,
+                                 .lease = p->lease,
+                                 .prompt = p->prompt.id,
+                                 .prompt_tokens = (int32_t)p->prompt.n,
+                                 .resumed = resumed,
+                                 .resumed_tokens = (int32_t)tokens,
+                                 .max_tokens = (int32_t)p->most,
+                                 .sampling = p->sampling,
+                                 .output = output};
+    args.sampling.seed += choice;
+    return sequence_create(&args);
+}
+
+static struct sequence *prepare_choices(const struct prepared *p, struct k3_error *err)
+{
+    const struct message_u32s *outn = &p->request->outn;
+    const int32_t *resumed = p->resumed.id;
+    struct sequence *first = NULL;
+    uint32_t choices = choices_of(&p->request->ask);
+
+    for (uint32_t i = 0; i < choices; i++) {
+        uint32_t tokens = outn->n > 0 ? outn->v[i] : i == 0 ? (uint32_t)p->resumed.n : 0;
+        struct sequence *q = prepare_choice(p, i, resumed, tokens, err);
+        if (!q) {
+            sequence_destroy(first);
+            return NULL;
+        }
+        if (first)
+            sequence_add_choice(first, q);
+        else
+            first = q;
+        resumed += tokens;
+    }
+    return first;
+}
+
 struct sequence *prepare_sequence(const struct prepare_limits *l, const struct message_lease *request, uint64_t lease,
                                   struct k3_error *err)
 {
     const struct message_ask *ask = &request->ask;
-    struct sampling sampling = sampling_of(ask);
-    struct output_options o = {.vocab = l->vocab,
-                               .chat = ask->req.len > 0,
-                               .start = PARSER_IN_RESPONSE,
-                               .ignore_stop_ids = ask->ieos,
-                               .stop = (const char *const *)ask->stop.v,
-                               .stops = ask->stop.n};
-    struct tokens prompt = {0}, resumed = {0};
+    struct prepared p = {.limits = l,
+                         .request = request,
+                         .lease = lease,
+                         .sampling = sampling_of(ask),
+                         .output = {.vocab = l->vocab,
+                                    .chat = ask->req.len > 0,
+                                    .start = PARSER_IN_RESPONSE,
+                                    .ignore_stop_ids = ask->ieos,
+                                    .stop = (const char *const *)ask->stop.v,
+                                    .stops = ask->stop.n}};
     struct sequence *q = NULL;
-    struct output *output;
-    int64_t most;
 
-    if (sampling_check(&sampling, l->ids, err) < 0)
+    if (sampling_check(&p.sampling, l->ids, err) < 0)
         goto out;
-    if (o.chat ? render(l, &ask->req, &prompt, &o.start, err) < 0 : take_ids(l, &ask->tok, "prompt", &prompt, err) < 0)
+    if (p.output.chat ? render(l, &ask->req, &p.prompt, &p.output.start, err) < 0
+                      : take_ids(l, &ask->tok, "prompt", &p.prompt, err) < 0)
         goto out;
-    if (take_ids(l, &request->out, "answer so far", &resumed, err) < 0 ||
-        (most = most_tokens(l, request, &prompt, &resumed, err)) < 0 || !(output = output_create(&o, err)))
-        goto out;
-    bool known = l->page_tokens > 0 && request->ckey.len >= PREFIX_KEY_MIN;
-    q = sequence_create(&(struct sequence_args){.id = request->id,
-                                                .prefix_key = request->ckey.data,
-                                                .prefix_key_len = known ? request->ckey.len : 0,
-                                                .page_tokens = l->page_tokens,
-                                                .lease = lease,
-                                                .prompt = prompt.id,
-                                                .prompt_tokens = (int32_t)prompt.n,
-                                                .resumed = resumed.id,
-                                                .resumed_tokens = (int32_t)resumed.n,
-                                                .max_tokens = (int32_t)most,
-                                                .sampling = sampling,
-                                                .output = output});
+    if (take_ids(l, &request->out, "answer so far", &p.resumed, err) == 0 &&
+        (p.most = most_tokens(l, request, &p.prompt, err)) > 0)
+        q = prepare_choices(&p, err);
 out:
-    tokens_free(&prompt);
-    tokens_free(&resumed);
+    tokens_free(&p.prompt);
+    tokens_free(&p.resumed);
     return q;
 }

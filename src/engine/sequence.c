@@ -42,7 +42,9 @@ struct sequence {
     int32_t page_tokens, pages;      /* pages: full of known tokens */
     struct prefix_hash *chain;       /* [most / page_tokens]: of those */
     enum sequence_end end;
-    struct k3_error why; /* no text: nothing to say */
+    struct k3_error why;           /* no text: nothing to say */
+    struct sequence *first, *next; /* choices of the request; next is ours */
+    int32_t choice;
 };
 
 static void move(struct sequence *q, enum event event)
@@ -87,6 +89,7 @@ struct sequence *sequence_create(const struct sequence_args *a)
     bool stopped = false;
 
     assert(a->prompt_tokens > 0 && a->resumed_tokens <= a->max_tokens);
+    q->first = q;
     q->id = a->id;
     k3_id_format(&a->id, q->id_text);
     q->lease = a->lease;
@@ -122,14 +125,74 @@ void sequence_destroy(struct sequence *q)
         return;
 
     int saved = errno;
-    output_destroy(q->output);
-    free((void *)q->sampling.bias);
-    free((void *)q->sampling.bias_value);
-    free(q->token);
-    free(q->chain);
-    free(q);
+    for (struct sequence *next; q; q = next) {
+        next = q->next;
+        output_destroy(q->output);
+        free((void *)q->sampling.bias);
+        free((void *)q->sampling.bias_value);
+        free(q->token);
+        free(q->chain);
+        free(q);
+    }
     errno = saved;
 }
+
+/* --- choices ------------------------------------------------------------------------------------------------------
+ */
+
+void sequence_add_choice(struct sequence *first, struct sequence *choice)
+{
+    struct sequence *last = first;
+
+    while (last->next)
+        last = last->next;
+    assert(choice->prompt == first->prompt && !choice->next);
+    last->next = choice;
+    choice->first = first;
+    choice->choice = last->choice + 1;
+}
+
+struct sequence *sequence_first(const struct sequence *q)
+{
+    return q->first;
+}
+
+struct sequence *sequence_next(const struct sequence *q)
+{
+    return q->next;
+}
+
+int32_t sequence_choice(const struct sequence *q)
+{
+    return q->choice;
+}
+
+bool sequence_all_ended(const struct sequence *first)
+{
+    for (const struct sequence *q = first; q; q = q->next)
+        if (q->life.state != SEQUENCE_ENDED)
+            return false;
+    return true;
+}
+
+/* What ends them all at once stands behind what ends one in the enum. */
+enum sequence_end sequence_common_end(const struct sequence *first)
+{
+    enum sequence_end end = END_STOP;
+
+    for (const struct sequence *q = first; q; q = q->next)
+        end = sequence_end(q) > end ? sequence_end(q) : end;
+    return end;
+}
+
+void sequence_finish_all(struct sequence *first, enum sequence_end end, const char *sentence)
+{
+    for (struct sequence *q = first; q; q = q->next)
+        sequence_finish(q, end, sentence);
+}
+
+/* --- life -----------------------------------------------------------------------------------------------------------
+ */
 
 const struct k3_id *sequence_id(const struct sequence *q)
 {

@@ -140,41 +140,63 @@ static void report_delta(void *arg, const struct message_delta *delta)
     }
     whole.lpi = (struct message_u32s){id, (size_t)e->logprobs};
     whole.lpv = (struct message_f32s){value, (size_t)e->logprobs};
+    whole.c = (uint32_t)sequence_choice(e->sequence);
     post(e->lead, e->sequence, report_of_delta(e->lead->st->deltas, &whole));
 }
 
-static void report_end(struct lead *l, struct sequence *q)
+static const enum done_why done_whys_of[] = {
+    [END_STOP] = DONE_STOP, [END_LENGTH] = DONE_LENGTH, [END_CANCELLED] = DONE_CANCELLED, [END_FAILED] = DONE_FAILED};
+
+static double longer(double a, double b)
 {
-    static const enum done_why why[] = {[END_STOP] = DONE_STOP,
-                                        [END_LENGTH] = DONE_LENGTH,
-                                        [END_CANCELLED] = DONE_CANCELLED,
-                                        [END_FAILED] = DONE_FAILED};
+    return a > b ? a : b;
+}
+
+/* How one choice ended, into the request's report. */
+static void add_choice(struct message_done *done, const struct sequence *q)
+{
+    const char *sentence = sequence_sentence(q);
+
+    if (!done->msg && sentence)
+        done->msg = k3_strdup(sentence);
+    if ((uint32_t)sequence_cached_tokens(q) > done->cached)
+        done->cached = (uint32_t)sequence_cached_tokens(q);
+    done->ctok += (uint32_t)sequence_answer_tokens(q);
+    done->prompt_s = longer(done->prompt_s, sequence_prefill_s(q));
+    done->gen_s = longer(done->gen_s, sequence_decode_s(q));
+    if (done->cs.v)
+        done->cs.v[done->cs.n++] =
+            (struct message_choice){done_whys_of[sequence_end(q)], (uint32_t)sequence_answer_tokens(q)};
+}
+
+static void report_end(struct lead *l, const struct sequence *first)
+{
+    enum sequence_end end = sequence_common_end(first);
     struct message m;
 
-    if (sequence_end(q) == END_DROPPED)
+    if (end == END_DROPPED)
         return;
-    if (sequence_end(q) == END_RETURNED) {
+    if (end == END_RETURNED) {
         m = message_of(WIRE_RETURNED, NULL);
-        report(l, q, &m);
+        report(l, first, &m);
         return;
     }
     m = message_of(WIRE_DONE, NULL);
-    m.done.why = why[sequence_end(q)];
-    m.done.msg = sequence_sentence(q) ? k3_strdup(sequence_sentence(q)) : NULL;
-    m.done.ptok = (uint32_t)sequence_prompt_tokens(q);
-    m.done.cached = (uint32_t)sequence_cached_tokens(q);
-    m.done.ctok = (uint32_t)sequence_answer_tokens(q);
-    m.done.prompt_s = sequence_prefill_s(q);
-    m.done.gen_s = sequence_decode_s(q);
-    report(l, q, &m);
+    m.done.why = done_whys_of[end];
+    m.done.ptok = (uint32_t)sequence_prompt_tokens(first);
+    if (sequence_next(first) && (end == END_STOP || end == END_LENGTH))
+        m.done.cs.v = k3_calloc(MESSAGE_CHOICES, sizeof *m.done.cs.v);
+    for (const struct sequence *q = first; q; q = sequence_next(q))
+        add_choice(&m.done, q);
+    report(l, first, &m);
 }
 
 static void end_one(struct lead *l, uint64_t lease, enum sequence_end end)
 {
-    struct sequence *q = scheduler_find(l->scheduler, lease);
+    struct sequence *first = scheduler_find(l->scheduler, lease);
 
-    if (q) /* else it has ended by itself, and its report is on the way */
-        sequence_finish(q, end, NULL);
+    if (first) /* else it has ended by itself, and its report is on the way */
+        sequence_finish_all(first, end, NULL);
 }
 
 static void obey(struct lead *l, struct order *o)
@@ -235,7 +257,7 @@ static void sample_one(struct lead *l, struct sequence *q, const float *logits)
     int32_t token = sampler_pick(l->sampler, s, logits, &text, &err);
 
     if (token < 0) {
-        sequence_finish(q, END_FAILED, err.text);
+        sequence_finish_all(sequence_first(q), END_FAILED, err.text);
         return;
     }
     if (s->logprobs > 0) {
@@ -245,10 +267,15 @@ static void sample_one(struct lead *l, struct sequence *q, const float *logits)
     sequence_append(q, token, report_delta, &e);
 }
 
-static void sample(struct lead *l, const float *logits, int32_t outputs)
+static void sample(struct lead *l, const float *logits)
 {
-    for (int32_t i = 0; i < outputs; i++)
-        sample_one(l, scheduler_output(l->scheduler, i), logits + (size_t)i * (size_t)l->st->vocab);
+    int32_t outputs = scheduler_outputs(l->scheduler), row;
+
+    for (int32_t i = 0; i < outputs; i++) {
+        struct sequence *q = scheduler_output(l->scheduler, i, &row);
+        if (sequence_state(q) != SEQUENCE_ENDED) /* with another choice that failed */
+            sample_one(l, q, logits + (size_t)row * (size_t)l->st->vocab);
+    }
 }
 
 static int step(struct lead *l, struct k3_error *err)
@@ -265,7 +292,7 @@ static int step(struct lead *l, struct k3_error *err)
         return -1;
     l->st->steps++;
     scheduler_ran(l->scheduler);
-    sample(l, logits, fs.outputs);
+    sample(l, logits);
     return 0;
 }
 

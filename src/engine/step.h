@@ -25,7 +25,7 @@ enum {
 
 /* To the leader. */
 enum order_kind {
-    ORDER_RUN,            /* sequence, which goes with the order */
+    ORDER_RUN,            /* sequence, which goes with the order, and its choices */
     ORDER_CANCEL,         /* lease: report it as cancelled */
     ORDER_DROP,           /* lease: end it and say nothing */
     ORDER_RETURN_WAITING, /* give back what has not been admitted */

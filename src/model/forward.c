@@ -411,21 +411,41 @@ static int copy_floats(struct forward *f, const void *from, int32_t from_place, 
                          (const char *)from + (size_t)from_place * bytes, bytes, bytes, 1));
 }
 
-static int copy_state(struct forward *f, const struct forward_copy *c)
+static int copy_kda(struct forward *f, const struct layer_state *from, int32_t from_place, const struct layer_state *to,
+                    int32_t to_place)
 {
-    int32_t from_place = c->load ? c->checkpoint : c->slot, to_place = c->load ? c->slot : c->checkpoint;
     int64_t conv = (int64_t)(K3_TAPS - 1) * f->kda_heads * K3_HEAD_DIM;
     int64_t kda = (int64_t)f->kda_heads * K3_HEAD_DIM * K3_HEAD_DIM;
 
+    if (copy_floats(f, from->q_conv, from_place, to->q_conv, to_place, conv) < 0 ||
+        copy_floats(f, from->k_conv, from_place, to->k_conv, to_place, conv) < 0 ||
+        copy_floats(f, from->v_conv, from_place, to->v_conv, to_place, conv) < 0 ||
+        copy_floats(f, from->kda, from_place, to->kda, to_place, kda) < 0)
+        return -1;
+    return 0;
+}
+
+static int copy_page(struct forward *f, const struct kern_latents *l, int32_t from, int32_t to)
+{
+    size_t bytes = (size_t)l->page_tokens * K3_CACHE_DIM * forward_latent_bytes(l->dtype);
+    char *data = l->data;
+
+    return did(f, "copy",
+               kern_copy(f->s, data + (size_t)to * bytes, bytes, data + (size_t)from * bytes, bytes, bytes, 1));
+}
+
+static int copy_state(struct forward *f, const struct forward_copy *c)
+{
     for (int l = 0; l < f->c->layers; l++) {
-        const struct layer_state *from = c->load ? &f->kept[l] : &f->state[l];
-        const struct layer_state *to = c->load ? &f->state[l] : &f->kept[l];
-        if (f->c->attention[l] == K3_KDA && f->kda_heads > 0 &&
-            (copy_floats(f, from->q_conv, from_place, to->q_conv, to_place, conv) < 0 ||
-             copy_floats(f, from->k_conv, from_place, to->k_conv, to_place, conv) < 0 ||
-             copy_floats(f, from->v_conv, from_place, to->v_conv, to_place, conv) < 0 ||
-             copy_floats(f, from->kda, from_place, to->kda, to_place, kda) < 0))
-            return -1;
+        const struct layer_state *from = c->kind == FORWARD_LOAD ? &f->kept[l] : &f->state[l];
+        const struct layer_state *to = c->kind == FORWARD_SAVE ? &f->kept[l] : &f->state[l];
+        if (f->c->attention[l] == K3_KDA) {
+            if (f->kda_heads > 0 && copy_kda(f, from, c->from, to, c->to) < 0)
+                return -1;
+        } else if (c->kind == FORWARD_FORK && c->to_page >= 0) {
+            if (copy_page(f, &to->latents, c->from_page, c->to_page) < 0)
+                return -1;
+        }
     }
     return 0;
 }
@@ -498,6 +518,23 @@ static int prefill_is_sound(const struct kern_batch *b, int i)
            (b->pos[i] % K3_PREFILL_BLOCK == 0 && end <= prompt && (end % K3_PREFILL_BLOCK == 0 || end == prompt));
 }
 
+static int is_below(int32_t n, int32_t end)
+{
+    return n >= 0 && n < end;
+}
+
+static int copy_is_sound(const struct forward *f, const struct forward_copy *c)
+{
+    const struct forward_limits *l = &f->limits;
+
+    if (c->kind < FORWARD_SAVE || c->kind > FORWARD_FORK ||
+        !is_below(c->from, c->kind == FORWARD_LOAD ? l->checkpoints : l->slots) ||
+        !is_below(c->to, c->kind == FORWARD_SAVE ? l->checkpoints : l->slots))
+        return 0;
+    return c->kind != FORWARD_FORK || c->to_page == -1 ||
+           (is_below(c->from_page, l->pages) && is_below(c->to_page, l->pages));
+}
+
 /* A plan that came from another rank must not reach past this rank's memory. */
 static int check_step(const struct forward *f, const struct forward_step *step, struct k3_error *err)
 {
@@ -518,8 +555,7 @@ static int check_step(const struct forward *f, const struct forward_step *step, 
                              K3_PREFILL_BLOCK);
     }
     for (int i = 0; i < step->copies; i++)
-        if (step->copy[i].slot < 0 || step->copy[i].slot >= f->limits.slots || step->copy[i].checkpoint < 0 ||
-            step->copy[i].checkpoint >= f->limits.checkpoints)
+        if (!copy_is_sound(f, &step->copy[i]))
             return k3_errorf(err, "a step that copies a state to or from where this rank has none");
     for (int i = 0; i < b->rows; i++)
         if (step->token[i] < 0 || step->token[i] >= f->c->vocab)

@@ -42,10 +42,15 @@ struct forward *forward_create(const struct k3_config *c, const struct shard *sh
                                struct k3_error *err);
 void forward_destroy(struct forward *f);
 
-/* A state saved from a slot, or loaded into one. */
+enum forward_copy_kind {
+    FORWARD_SAVE, /* a slot's state into a checkpoint */
+    FORWARD_LOAD, /* a checkpoint's state into a slot */
+    FORWARD_FORK  /* a slot's state into another slot, and the latents of from_page into to_page (-1: of no page) */
+};
 struct forward_copy {
-    int32_t slot, checkpoint;
-    int32_t load;
+    int32_t kind; /* enum forward_copy_kind */
+    int32_t from, to;
+    int32_t from_page, to_page;
 };
 
 /* Borrowed during forward_step(). */

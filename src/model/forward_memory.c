@@ -17,7 +17,7 @@ static struct k3_tensor matrix(struct arena *a, int64_t rows, int64_t cols)
     };
 }
 
-static size_t dtype_bytes(enum k3_dtype dtype)
+size_t forward_latent_bytes(enum k3_dtype dtype)
 {
     return dtype == K3_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
@@ -50,10 +50,10 @@ static void lay_out_state(struct forward *f, struct arena *a)
             lay_out_kda(a, &f->kept[l], (uint64_t)f->limits.checkpoints, heads);
         } else {
             arena_part(a, "latents");
-            st->latents =
-                (struct kern_latents){.data = arena_take(a, tokens * K3_CACHE_DIM * dtype_bytes(f->limits.latents)),
-                                      .dtype = f->limits.latents,
-                                      .page_tokens = f->limits.page_tokens};
+            st->latents = (struct kern_latents){
+                .data = arena_take(a, tokens * K3_CACHE_DIM * forward_latent_bytes(f->limits.latents)),
+                .dtype = f->limits.latents,
+                .page_tokens = f->limits.page_tokens};
         }
     }
 }

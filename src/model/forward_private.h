@@ -95,6 +95,8 @@ void forward_describe(struct forward *f, const struct k3_config *c, const struct
 void forward_undescribe(struct forward *f);
 /* Take everything of the arena: to count before arena_commit(), to place after it. */
 void forward_lay_out(struct forward *f);
+/* Bytes of one value in the latent pages. */
+size_t forward_latent_bytes(enum k3_dtype dtype);
 /* Make every activation as tall as the step. */
 void forward_set_rows(struct forward *f, int64_t rows, int64_t outputs);
 /* Where the lists lie in a block; returns its size. */

@@ -13,7 +13,7 @@
 
 #include "engine/test/tiny.h"
 
-enum { REQUESTS = 24, ROUNDS = 6, SLOTS = 8, PAGES = 72, PAGE_TOKENS = 16 };
+enum { REQUESTS = 24, CHOICES = 3, ROUNDS = 6, SLOTS = 8, PAGES = 72, PAGE_TOKENS = 16 };
 
 /* Alone a prompt runs in one step; among others it is cut to what they leave room for. */
 static const struct tiny_limits alone = {
@@ -24,8 +24,21 @@ static const struct tiny_limits among_others[] = {
 };
 
 static struct tiny_request request[REQUESTS];
-static struct tiny_answer expected[REQUESTS], got[REQUESTS];
+static struct tiny_answer expected[REQUESTS][CHOICES], got[REQUESTS][CHOICES];
 static uint32_t seed = 20261130;
+
+/* One choice, as a request of its own. */
+static void answer_choice(const struct tiny_request *r, int32_t choice, struct tiny_answer *answer)
+{
+    struct tiny *t = tiny_create(&alone);
+    struct tiny_request one = *r;
+
+    one.choices = 1;
+    one.sampling.seed += (uint64_t)choice;
+    tiny_add(t, &one, answer);
+    tiny_finish(t);
+    tiny_destroy(t);
+}
 
 static int answer_alone(void **state)
 {
@@ -35,11 +48,10 @@ static int answer_alone(void **state)
     if (tiny_load(state) < 0)
         return -1;
     for (int32_t i = 0; i < REQUESTS; i++) {
-        struct tiny *t = tiny_create(&alone);
         tiny_random_request(&seed, &request[i]);
-        tiny_add(t, &request[i], &expected[i]);
-        tiny_finish(t);
-        tiny_destroy(t);
+        request[i].choices = i % 3 == 0 ? CHOICES : 1;
+        for (int32_t c = 0; c < request[i].choices; c++)
+            answer_choice(&request[i], c, &expected[i][c]);
     }
     return 0;
 }
@@ -58,13 +70,14 @@ static void shuffle(int32_t *order)
 /* One that was cancelled has the beginning of its answer, any other the whole. */
 static void check(int32_t which, enum sequence_end end)
 {
-    const struct tiny_answer *want = &expected[which], *have = &got[which];
-
-    if (end != END_CANCELLED)
-        assert_int_equal(have->count, want->count);
-    for (int32_t i = 0; i < have->count; i++)
-        if (have->token[i] != want->token[i] || have->logits[i] != want->logits[i])
-            fail_msg("request %d differs at token %d", which, i);
+    for (int32_t c = 0; c < request[which].choices; c++) {
+        const struct tiny_answer *want = &expected[which][c], *have = &got[which][c];
+        if (end != END_CANCELLED)
+            assert_int_equal(have->count, want->count);
+        for (int32_t i = 0; i < have->count; i++)
+            if (have->token[i] != want->token[i] || have->logits[i] != want->logits[i])
+                fail_msg("request %d, choice %d differs at token %d", which, c, i);
+    }
 }
 
 /* All requests in a random order, at random times, some of them cancelled on the way.  Returns how many were. */
@@ -78,14 +91,14 @@ static int32_t one_round(const struct tiny_limits *limits)
     shuffle(order);
     while (ended < REQUESTS) {
         while (arrived < REQUESTS && tiny_below(&seed, 4) == 0) {
-            tiny_add(t, &request[order[arrived]], &got[order[arrived]]);
+            tiny_add(t, &request[order[arrived]], got[order[arrived]]);
             arrived++;
         }
         struct sequence *q = NULL;
         if (arrived > 0 && tiny_below(&seed, 20) == 0)
             q = scheduler_find(t->scheduler, (uint64_t)tiny_below(&seed, arrived));
         if (q)
-            sequence_finish(q, END_CANCELLED, NULL);
+            sequence_finish_all(q, END_CANCELLED, NULL);
         for (; tiny_reap(t, &lease, &end); ended++) {
             check(order[lease], end);
             cancelled += end == END_CANCELLED;

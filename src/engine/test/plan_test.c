@@ -90,12 +90,22 @@ static void every_rank_keeps_the_pages_of_a_checkpoint(void **state)
     send(root, rank);
     assert_int_equal(plan_apply(rank, &step, &err), 0);
     assert_int_equal(step.copies, 2);
-    assert_int_equal(step.copy[0].slot, 2);
-    assert_int_equal(step.copy[0].checkpoint, 1);
-    assert_false(step.copy[0].load);
-    assert_int_equal(step.copy[1].slot, 0);
-    assert_true(step.copy[1].load);
+    assert_int_equal(step.copy[0].kind, FORWARD_SAVE);
+    assert_int_equal(step.copy[0].from, 2);
+    assert_int_equal(step.copy[0].to, 1);
+    assert_int_equal(step.copy[1].kind, FORWARD_LOAD);
+    assert_int_equal(step.copy[1].from, 1);
+    assert_int_equal(step.copy[1].to, 0);
     assert_memory_equal(step.batch.pages, ((int32_t[]){5, 17, 3}), 3 * sizeof(int32_t));
+
+    plan_begin(root, PLAN_STEP); /* the third page is not full */
+    plan_add_fork(root, 0, 1, 2, 3, 19);
+    plan_add(root, 1, 9, prompt, 1, 0, 1);
+    send(root, rank);
+    assert_int_equal(plan_apply(rank, &step, &err), 0);
+    assert_int_equal(step.copy[0].kind, FORWARD_FORK);
+    assert_int_equal(step.copy[0].to_page, 19);
+    assert_memory_equal(step.batch.pages, ((int32_t[]){5, 17, 19}), 3 * sizeof(int32_t));
     plan_destroy(root);
     plan_destroy(rank);
 }
@@ -147,6 +157,16 @@ static void a_plan_out_of_bounds_is_refused(void **state)
         errno = 0;
         assert_int_equal(plan_apply(p, &step, &err), -1);
         assert_int_equal(errno, EPROTO);
+        plan_destroy(p);
+    }
+    static const int32_t lost[][5] = {{3, 0, 1, 0, 0},  {0, 3, 1, 0, 0},  {0, -1, 1, 0, 0}, {0, 1, 6, 0, 0},
+                                      {0, 1, 1, 20, 0}, {0, 1, 1, -1, 0}, {0, 1, 1, 0, 20}, {0, 1, 1, 0, -2}};
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        struct plan *p = plan_create(&limits);
+        plan_begin(p, PLAN_STEP);
+        plan_add_fork(p, lost[i][0], lost[i][1], lost[i][2], lost[i][3], lost[i][4]);
+        plan_add(p, 0, 0, token, 1, 0, 0);
+        assert_int_equal(plan_apply(p, &step, &err), -1);
         plan_destroy(p);
     }
     struct plan *p = plan_create(&limits);

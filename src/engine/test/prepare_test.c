@@ -3,7 +3,7 @@
 
 #include "engine/prepare.h"
 
-static struct prepare_limits limits = {.ids = 1024, .context = 100};
+static struct prepare_limits limits = {.ids = 1024, .context = 100, .cache = {4, 25, 4}};
 static uint32_t prompt[120], out[120];
 
 static int load_toy(void **state)

@@ -35,7 +35,7 @@ struct engine {
     struct plan *plan;
     int32_t memory[MOST];         /* the latent pages */
     int32_t history[SLOTS][MOST]; /* what the sequence in each slot has run */
-    int32_t steps, rows;
+    int32_t steps, rows, forks;
 };
 
 static void engine_start(struct engine *e)
@@ -57,13 +57,35 @@ static void engine_stop(struct engine *e)
     cache_destroy(e->cache);
 }
 
+/* Of each choice but the first, `resumed` tokens more than of the one before are known. */
+static struct sequence *choices_of(int32_t n, int32_t choices, int32_t prompt_tokens, int32_t max_tokens,
+                                   int32_t resumed)
+{
+    struct sequence *first = NULL;
+    int32_t prompt[MOST], begun[MOST];
+
+    for (int32_t i = 0; i < MOST; i++) {
+        prompt[i] = n * 1000 + i;
+        begun[i] = n * 1000 + 500 + i;
+    }
+    for (int32_t i = 0; i < choices; i++) {
+        struct sequence *q = sequence_create(&(struct sequence_args){.lease = (uint64_t)n,
+                                                                     .prompt = prompt,
+                                                                     .prompt_tokens = prompt_tokens,
+                                                                     .resumed = begun,
+                                                                     .resumed_tokens = i * resumed,
+                                                                     .max_tokens = max_tokens});
+        if (first)
+            sequence_add_choice(first, q);
+        else
+            first = q;
+    }
+    return first;
+}
+
 static struct sequence *sequence_of(int32_t n, int32_t prompt_tokens, int32_t max_tokens)
 {
-    int32_t prompt[MOST];
-    for (int32_t i = 0; i < prompt_tokens; i++)
-        prompt[i] = n * 1000 + i;
-    return sequence_create(&(struct sequence_args){
-        .lease = (uint64_t)n, .prompt = prompt, .prompt_tokens = prompt_tokens, .max_tokens = max_tokens});
+    return choices_of(n, 1, prompt_tokens, max_tokens, 0);
 }
 
 static void run_row(struct engine *e, const int32_t *pages, int32_t slot, int64_t pos, int32_t token)
@@ -72,6 +94,16 @@ static void run_row(struct engine *e, const int32_t *pages, int32_t slot, int64_
         assert_int_equal(e->memory[pages[i / PAGE_TOKENS] * PAGE_TOKENS + i % PAGE_TOKENS], e->history[slot][i]);
     e->memory[pages[pos / PAGE_TOKENS] * PAGE_TOKENS + pos % PAGE_TOKENS] = token;
     e->history[slot][pos] = token;
+}
+
+static void copy(struct engine *e, const struct forward_copy *c)
+{
+    assert_int_equal(c->kind, FORWARD_FORK);
+    memcpy(e->history[c->to], e->history[c->from], sizeof *e->history);
+    if (c->to_page >= 0)
+        memcpy(e->memory + c->to_page * PAGE_TOKENS, e->memory + c->from_page * PAGE_TOKENS,
+               PAGE_TOKENS * sizeof *e->memory);
+    e->forks++;
 }
 
 /* One step; 0 when there was nothing to do. */
@@ -85,6 +117,8 @@ static int engine_step(struct engine *e)
         return 0;
     }
     assert_int_equal(plan_apply(e->plan, &step, &err), 0);
+    for (int32_t i = 0; i < step.copies; i++)
+        copy(e, &step.copy[i]);
     assert_int_equal(step.batch.rows, rows);
     assert_in_range(rows, 1, ROWS);
     for (int32_t i = 0, used = 0; i < step.batch.seqs; i++) {
@@ -97,10 +131,11 @@ static int engine_step(struct engine *e)
                     step.batch.pos[i] + row - step.batch.begin[i], step.token[row]);
     }
     scheduler_ran(e->scheduler);
-    for (int32_t i = 0; i < step.outputs; i++) {
-        struct sequence *q = scheduler_output(e->scheduler, i);
+    for (int32_t i = 0, row; i < scheduler_outputs(e->scheduler); i++) {
+        struct sequence *q = scheduler_output(e->scheduler, i, &row);
+        assert_in_range(row, 0, step.outputs - 1);
         assert_int_equal(sequence_state(q), SEQUENCE_DECODE);
-        sequence_append(q, 1000000 + step.token[step.output[i]], NULL, NULL);
+        sequence_append(q, 1000000 + step.token[step.output[row]] + 1000 * sequence_choice(q), NULL, NULL);
     }
     e->steps++;
     e->rows += rows;
@@ -118,20 +153,26 @@ static void random_arrivals_and_cancels_leave_nothing_behind(void **state)
         assert_true(turn < 100000);
         while (arrived < SEQUENCES && random_below(3) == 0) {
             int32_t prompt = 1 + random_below(60), most = 1 + random_below(60);
-            expected[arrived] = most;
-            assert_true(cache_can_hold(e.cache, prompt + most));
-            scheduler_add(e.scheduler, sequence_of(arrived++, prompt, most));
+            int32_t choices = random_below(3) == 0 ? 1 + random_below(SLOTS) : 1, resumed = random_below(3);
+            struct cache_need need = {prompt + most, choices - 1, prompt};
+            if (!cache_can_hold(&cache_limits, &need) || resumed * (choices - 1) > most)
+                continue;
+            expected[arrived] = most * choices;
+            scheduler_add(e.scheduler, choices_of(arrived++, choices, prompt, most, resumed));
         }
         if (random_below(25) == 0 && arrived > 0) {
             struct sequence *q = scheduler_find(e.scheduler, (uint64_t)random_below(arrived));
             if (q)
-                sequence_finish(q, END_CANCELLED, NULL);
+                sequence_finish_all(q, END_CANCELLED, NULL);
         }
         for (struct sequence *q; (q = scheduler_reap(e.scheduler)); ended++) {
-            if (sequence_end(q) == END_CANCELLED)
+            int32_t tokens = 0;
+            for (const struct sequence *choice = q; choice; choice = sequence_next(choice))
+                tokens += sequence_answer_tokens(choice);
+            if (sequence_common_end(q) == END_CANCELLED)
                 cancelled++;
             else
-                assert_int_equal(sequence_answer_tokens(q), expected[sequence_lease(q)]);
+                assert_int_equal(tokens, expected[sequence_lease(q)]);
             sequence_destroy(q);
         }
         engine_step(&e);
@@ -139,6 +180,7 @@ static void random_arrivals_and_cancels_leave_nothing_behind(void **state)
     }
     assert_true(cancelled > 20 && cancelled < SEQUENCES / 2);
     assert_true(e.rows > 2 * e.steps); /* steps were shared */
+    assert_true(e.forks > 50);
     assert_int_equal(scheduler_running(e.scheduler) + scheduler_waiting(e.scheduler), 0);
     engine_stop(&e);
 }
@@ -159,6 +201,45 @@ static void a_long_prompt_does_not_stop_those_who_decode(void **state)
     }
     assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, 2)), 1);
     engine_stop(&e);
+}
+
+static void choices_run_their_prompt_once(void **state)
+{
+    struct engine e;
+    int32_t tokens = 0;
+    (void)state;
+    engine_start(&e);
+    scheduler_add(e.scheduler, choices_of(1, SLOTS, 30, 10, 0));
+    for (; engine_step(&e); sequence_destroy(scheduler_reap(e.scheduler)))
+        if (e.steps == 30 / CHUNK) { /* all have their first token */
+            struct sequence *q = scheduler_find(e.scheduler, 1);
+            for (; q; q = sequence_next(q))
+                tokens += sequence_answer_tokens(q);
+            assert_int_equal(tokens, SLOTS);
+            assert_int_equal(e.rows, 30);
+            assert_int_equal(cache_free_pages(e.cache), PAGES - 7 - SLOTS * 3);
+        }
+    assert_int_equal(e.rows, 30 + SLOTS * 9); /* the last token of each needs no step */
+    assert_int_equal(e.forks, SLOTS - 1);
+    engine_stop(&e);
+}
+
+static void a_cancel_frees_all_choices(void **state)
+{
+    (void)state;
+    for (int32_t steps = 0; steps < 12; steps++) { /* before the fork, at it, and after it */
+        struct engine e;
+        engine_start(&e);
+        scheduler_add(e.scheduler, choices_of(1, SLOTS - 1, 30, 10, 0));
+        for (int32_t i = 0; i < steps; i++)
+            assert_true(engine_step(&e));
+        sequence_finish_all(scheduler_find(e.scheduler, 1), END_CANCELLED, NULL);
+        sequence_destroy(scheduler_reap(e.scheduler));
+        assert_int_equal(cache_free_pages(e.cache), PAGES);
+        assert_int_equal(cache_free_slots(e.cache), SLOTS);
+        assert_false(engine_step(&e));
+        engine_stop(&e);
+    }
 }
 
 static void nobody_overtakes_one_that_waits_for_pages(void **state)
@@ -208,6 +289,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_arrivals_and_cancels_leave_nothing_behind),
         cmocka_unit_test(a_long_prompt_does_not_stop_those_who_decode),
+        cmocka_unit_test(choices_run_their_prompt_once),
+        cmocka_unit_test(a_cancel_frees_all_choices),
         cmocka_unit_test(nobody_overtakes_one_that_waits_for_pages),
         cmocka_unit_test(returning_takes_back_those_who_wait_and_then_all),
     };

@@ -154,19 +154,32 @@ void tiny_destroy(struct tiny *t)
 
 uint64_t tiny_add(struct tiny *t, const struct tiny_request *r, struct tiny_answer *answer)
 {
+    struct cache_limits cache = {t->limits.slots, t->limits.pages, t->limits.page_tokens};
+    int32_t choices = r->choices > 0 ? r->choices : 1;
+    struct cache_need need = {r->prompt_tokens + r->max_tokens, choices - 1, r->prompt_tokens};
+    struct sequence *first = NULL;
+
     t->answer = k3_reallocarray(t->answer, (size_t)t->leases + 1, sizeof *t->answer);
     t->answer[t->leases] = answer;
-    memset(answer, 0, sizeof *answer);
-    assert_true(cache_can_hold(t->cache, r->prompt_tokens + r->max_tokens));
-    scheduler_add(t->scheduler, sequence_create(&(struct sequence_args){
-                                    .lease = (uint64_t)t->leases,
-                                    .prompt = r->prompt,
-                                    .prompt_tokens = r->prompt_tokens,
-                                    .max_tokens = r->max_tokens,
-                                    .sampling = r->sampling,
-                                    .prefix_key = r->key,
-                                    .prefix_key_len = t->limits.checkpoints > 0 ? sizeof r->key : 0,
-                                    .page_tokens = t->limits.page_tokens}));
+    memset(answer, 0, (size_t)choices * sizeof *answer);
+    assert_true(cache_can_hold(&cache, &need));
+    for (int32_t i = 0; i < choices; i++) {
+        struct sequence_args args = {.lease = (uint64_t)t->leases,
+                                     .prompt = r->prompt,
+                                     .prompt_tokens = r->prompt_tokens,
+                                     .max_tokens = r->max_tokens,
+                                     .sampling = r->sampling,
+                                     .prefix_key = r->key,
+                                     .prefix_key_len = t->limits.checkpoints > 0 ? sizeof r->key : 0,
+                                     .page_tokens = t->limits.page_tokens};
+        args.sampling.seed += (uint64_t)i;
+        struct sequence *q = sequence_create(&args);
+        if (first)
+            sequence_add_choice(first, q);
+        else
+            first = q;
+    }
+    scheduler_add(t->scheduler, first);
     return (uint64_t)t->leases++;
 }
 
@@ -183,7 +196,7 @@ static uint64_t hash(const void *data, size_t len)
 
 static void sample(struct tiny *t, struct sequence *q, const float *logits)
 {
-    struct tiny_answer *a = t->answer[sequence_lease(q)];
+    struct tiny_answer *a = &t->answer[sequence_lease(q)][sequence_choice(q)];
     struct sampler_text text = sequence_text(q);
     struct k3_error err;
 
@@ -205,8 +218,10 @@ int tiny_step(struct tiny *t)
     if (forward_step(t->forward, &step, &logits, &err) < 0)
         fail_msg("%s", err.text);
     scheduler_ran(t->scheduler);
-    for (int32_t i = 0; i < step.outputs; i++)
-        sample(t, scheduler_output(t->scheduler, i), logits + (size_t)i * (size_t)model.config.vocab);
+    for (int32_t i = 0, row; i < scheduler_outputs(t->scheduler); i++) {
+        struct sequence *q = scheduler_output(t->scheduler, i, &row);
+        sample(t, q, logits + (size_t)row * (size_t)model.config.vocab);
+    }
     t->steps++;
     t->rows += step.batch.rows;
     return 1;
@@ -220,7 +235,7 @@ int tiny_reap(struct tiny *t, uint64_t *lease, enum sequence_end *end)
         return 0;
     *lease = sequence_lease(q);
     t->answer[*lease]->cached = sequence_cached_tokens(q);
-    *end = sequence_end(q);
+    *end = sequence_common_end(q);
     sequence_destroy(q);
     return 1;
 }

@@ -18,6 +18,7 @@ int32_t tiny_below(uint32_t *seed, int32_t n);
 struct tiny_request {
     int32_t prompt[TINY_CONTEXT];
     int32_t prompt_tokens, max_tokens;
+    int32_t choices; /* 0: one; choice i has the seed plus i */
     struct sampling sampling;
     uint8_t key[PREFIX_KEY_MIN]; /* of its user */
 };
@@ -48,14 +49,14 @@ struct tiny {
     struct scheduler *scheduler;
     struct plan *plan;
     struct sampler *sampler;
-    struct tiny_answer **answer; /* [leases]: where the answer of each goes */
+    struct tiny_answer **answer; /* [leases]: where the answers of each go */
     int32_t leases;
     int64_t steps, rows;
 };
 
 struct tiny *tiny_create(const struct tiny_limits *l);
 void tiny_destroy(struct tiny *t);
-/* Returns the lease.  `answer` is zeroed and then filled until the sequence ends. */
+/* Returns the lease.  `answer`, one for each choice, is zeroed and then filled until the sequence ends. */
 uint64_t tiny_add(struct tiny *t, const struct tiny_request *r, struct tiny_answer *answer);
 /* One step; 0 when there is nothing to do. */
 int tiny_step(struct tiny *t);
