@@ -21,6 +21,8 @@ extern "C" {
 #include "kernels/backend.h"
 }
 
+enum { CUDA_COUNTERS = 1 << 16 };
+
 struct cuda_stream {
     struct k3_stream base;
     cudaStream_t stream;
@@ -28,6 +30,7 @@ struct cuda_stream {
     size_t shared_most; /* bytes of shared memory that a block may opt in to */
     char *workspace;    /* for what lies between the kernels of one operation; an operation may use all of it */
     size_t workspace_bytes;
+    unsigned *counters; /* CUDA_COUNTERS, for blocks that wait for each other; every kernel leaves them 0 */
     char error[256];
 };
 

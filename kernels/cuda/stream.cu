@@ -24,6 +24,7 @@ static void destroy(struct k3_stream *s)
     if (c->stream)
         cudaStreamDestroy(c->stream);
     cudaFree(c->workspace);
+    cudaFree(c->counters);
     free(c);
 }
 
@@ -187,7 +188,9 @@ extern "C" struct k3_stream *cuda_stream_create(int device)
     c->workspace_bytes = WORKSPACE_BYTES;
     if (find_device(c) < 0 ||
         cuda_failed(c, "stream", cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) < 0 ||
-        cuda_failed(c, "workspace", cudaMalloc((void **)&c->workspace, c->workspace_bytes)) < 0) {
+        cuda_failed(c, "workspace", cudaMalloc((void **)&c->workspace, c->workspace_bytes)) < 0 ||
+        cuda_failed(c, "workspace", cudaMalloc((void **)&c->counters, CUDA_COUNTERS * sizeof *c->counters)) < 0 ||
+        cuda_failed(c, "workspace", cudaMemset(c->counters, 0, CUDA_COUNTERS * sizeof *c->counters)) < 0) {
         int saved = errno;
         destroy(&c->base);
         errno = saved;
