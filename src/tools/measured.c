@@ -36,11 +36,19 @@ static int number(const char *file, const json_t *run, const json_t *all, const 
     return 0;
 }
 
+/* The same, 0 when it is not there. */
+static int optional(const char *file, const json_t *run, const json_t *all, const char *key, double most, double *value,
+                    struct k3_error *err)
+{
+    *value = 0;
+    return find(run, all, key) ? number(file, run, all, key, 0, most, value, err) : 0;
+}
+
 static int parse_run(const char *file, const json_t *run, const json_t *all, struct measured_run *r,
                      struct k3_error *err)
 {
     const char *dense = json_string_value(find(run, all, "dense"));
-    double tp, rank, batch, context;
+    double tp, rank, batch, context, prefill, exchanges;
 
     if (number(file, run, all, "tp", 1, COST_RANKS_MAX, &tp, err) < 0 ||
         number(file, run, all, "rank", 0, tp - 1, &rank, err) < 0 ||
@@ -48,7 +56,10 @@ static int parse_run(const char *file, const json_t *run, const json_t *all, str
         number(file, run, all, "context", 0, 1 << 30, &context, err) < 0 ||
         number(file, run, all, "exchange_us", 0, 1e6, &r->exchange_us, err) < 0 ||
         number(file, run, all, "ms_per_step", 1e-6, 1e9, &r->ms_per_step, err) < 0 ||
-        number(file, run, all, "copy_GBps", 1e-3, 1e6, &r->copy_gbs, err) < 0)
+        number(file, run, all, "copy_GBps", 1e-3, 1e6, &r->copy_gbs, err) < 0 ||
+        optional(file, run, all, "prefill", 1 << 20, &prefill, err) < 0 ||
+        optional(file, run, all, "exchanges", 1e6, &exchanges, err) < 0 ||
+        optional(file, run, all, "bytes_ideal", 1e15, &r->bytes_ideal, err) < 0)
         return -1;
     if (!dense || !(r->dense = cost_dense_parse(dense))) {
         errno = EINVAL;
@@ -58,6 +69,8 @@ static int parse_run(const char *file, const json_t *run, const json_t *all, str
     r->rank = (int)rank;
     r->batch = (int)batch;
     r->context = (int64_t)context;
+    r->prefill = (int)prefill;
+    r->exchanges = (int)exchanges;
     return 0;
 }
 
@@ -111,7 +124,7 @@ void measured_predict(const struct measured_run *r, const struct k3_config *c, c
     options.cost.dense = r->dense;
     options.exchange_us = r->exchange_us;
     predict_rank(c, &(struct cost_layout){r->tp, 1, 1}, r->rank, &same, &options,
-                 &(struct predict_step){.seqs = r->batch, .context = r->context}, p);
+                 &(struct predict_step){.seqs = r->batch, .prefill = r->prefill, .context = r->context}, p);
 }
 
 int measured_calibrate(const struct measured_run *r, const struct k3_config *c, struct device *d,
@@ -119,14 +132,15 @@ int measured_calibrate(const struct measured_run *r, const struct k3_config *c, 
 {
     struct prediction p;
 
+    errno = EINVAL;
+    if (r->prefill)
+        return k3_errorf(err, "%s: decoding calibrates, not a prompt's chunk of %d tokens", source, r->prefill);
     measured_predict(r, c, d, o, &p);
     double own = r->ms_per_step - p.latency_ms, busy = p.memory_ms + p.compute_ms;
     double share = d->share.value * fmax(p.memory_ms / (own - p.compute_ms), 1);
-    if (own <= p.compute_ms || share > 1) {
-        errno = EINVAL;
+    if (own <= p.compute_ms || share > 1)
         return k3_errorf(err, "%s: %.3f ms a step is less than copying %.3f GB at %.0f GB/s and %d exchanges take",
                          source, r->ms_per_step, p.bytes / 1e9, r->copy_gbs, p.exchanges);
-    }
     device_set(&d->share, share, own >= busy ? d->share.basis : "measured", own >= busy ? d->share.source : source);
     device_set(&d->layer_us, fmax(own - busy, 0) * 1e3 / c->layers, "measured", source);
     return 0;

@@ -8,11 +8,14 @@
 /* One rank of tp, its exchanges replaced by a delay. */
 struct measured_run {
     int tp, rank, batch;
+    int prefill; /* tokens of a prompt's chunk; 0: decoding */
     int64_t context;
     enum k3_dtype dense;
     double exchange_us;
     double ms_per_step;
-    double copy_gbs; /* of a copy on the same device in the same run */
+    double copy_gbs;    /* of a copy on the same device in the same run */
+    double bytes_ideal; /* that it counted; 0: not said, as is the next */
+    int exchanges;
 };
 
 enum { MEASURED_RUNS_MAX = 1024 };

@@ -92,11 +92,12 @@ void plan_check_json(const struct plan *p, const struct measured *m, int files, 
             const struct measured_run *r = &m[i].run[k];
             struct prediction t;
             measured_predict(r, &p->config, &p->device, &p->options, &t);
-            json_array_append_new(runs, json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f}", "file",
-                                                  m[i].file, "dense", cost_dense_name(r->dense), "tp", r->tp, "rank",
-                                                  r->rank, "batch", r->batch, "context", (json_int_t)r->context,
-                                                  "exchange_us", r->exchange_us, "measured_ms", r->ms_per_step,
-                                                  "predicted_ms", t.step_ms, "error", t.step_ms / r->ms_per_step - 1));
+            json_array_append_new(
+                runs, json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:i}", "file", m[i].file,
+                                "dense", cost_dense_name(r->dense), "tp", r->tp, "rank", r->rank, "batch", r->batch,
+                                "prefill", r->prefill, "context", (json_int_t)r->context, "exchange_us", r->exchange_us,
+                                "measured_ms", r->ms_per_step, "predicted_ms", t.step_ms, "error",
+                                t.step_ms / r->ms_per_step - 1, "bytes", t.bytes, "exchanges", t.exchanges));
         }
     dump(json_pack("{s:s, s:o, s:o}", "config", p->model, "device", basis_json(&p->device), "runs", runs), out);
 }

@@ -184,23 +184,35 @@ void plan_compare(const struct plan *p, FILE *out)
 /* --- runs -----------------------------------------------------------------------------------------------------------
  */
 
+/* Beside the times, what the run says that it read and exchanged. */
+static void print_run(const struct measured_run *r, const struct prediction *t, const char *file, FILE *out)
+{
+    struct predict_step step = {.seqs = r->batch, .prefill = r->prefill};
+    char name[32], bytes[32] = "", exchanges[32];
+
+    if (r->bytes_ideal > 0)
+        snprintf(bytes, sizeof bytes, "%.3f", r->bytes_ideal / 1e9);
+    snprintf(exchanges, sizeof exchanges, r->exchanges ? "%d/%d" : "%d", t->exchanges, r->exchanges);
+    fprintf(out, "%-6s %4d %4d %-11s %8lld %8.1f %9.3f %9.3f %+6.1f%% %8.3f %8s %9s  %s\n", cost_dense_name(r->dense),
+            r->tp, r->rank, step_name(&step, name), (long long)r->context, r->exchange_us, r->ms_per_step, t->step_ms,
+            100 * (t->step_ms / r->ms_per_step - 1), t->bytes / 1e9, bytes, exchanges, file);
+}
+
 void plan_check(const struct plan *p, const struct measured *m, int files, FILE *out)
 {
     double worst = 0;
 
-    fprintf(out, "%-6s %4s %4s %6s %8s %8s %9s %9s %7s  %s\n", "dense", "tp", "rank", "batch", "context", "delay us",
-            "measured", "predicted", "error", "file");
+    fprintf(out, "%-6s %4s %4s %-11s %8s %8s %9s %9s %7s %8s %8s %9s  %s\n", "dense", "tp", "rank", "step", "context",
+            "delay us", "measured", "predicted", "error", "GB", "its GB", "exchanges", "file");
     for (int i = 0; i < files; i++)
         for (int k = 0; k < m[i].runs; k++) {
             const struct measured_run *r = &m[i].run[k];
             struct prediction t;
             measured_predict(r, &p->config, &p->device, &p->options, &t);
-            double error = t.step_ms / r->ms_per_step - 1;
-            worst = fmax(worst, fabs(error));
-            fprintf(out, "%-6s %4d %4d %6d %8lld %8.1f %9.3f %9.3f %+6.1f%%  %s\n", cost_dense_name(r->dense), r->tp,
-                    r->rank, r->batch, (long long)r->context, r->exchange_us, r->ms_per_step, t.step_ms, 100 * error,
-                    m[i].file);
+            worst = fmax(worst, fabs(t.step_ms / r->ms_per_step - 1));
+            print_run(r, &t, m[i].file, out);
         }
+
     fprintf(out, "\nms a step; the largest error is %.1f%%\n\n", 100 * worst);
     print_basis(p, out);
 }

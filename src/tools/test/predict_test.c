@@ -210,6 +210,10 @@ static void a_run_faster_than_the_share_raises_it(void **state)
     near(d.share.value, 0.9, 1e-6);
     assert_string_equal(d.share.basis, "measured");
     assert_true(d.layer_us.value < 1e-6);
+    r.prefill = 512;
+    assert_int_equal(measured_calibrate(&r, &k3, &d, &plain, "a run", &err), -1);
+    assert_non_null(strstr(err.text, "a prompt's chunk"));
+    r.prefill = 0;
     r.ms_per_step *= 0.8;
     assert_int_equal(measured_calibrate(&r, &k3, &d, &plain, "a run", &err), -1);
     assert_non_null(strstr(err.text, "is less than copying"));
@@ -242,13 +246,16 @@ static void runs_are_read_from_json(void **state)
 
     write_run(path, "{\"tp\": 16, \"rank\": 2, \"copy_GBps\": 4240, \"dense\": \"bf16\", \"context\": 4096, \"runs\": ["
                     "{\"batch\": 1, \"exchange_us\": 0, \"ms_per_step\": 4.5},"
-                    "{\"batch\": 8, \"exchange_us\": 9.4, \"ms_per_step\": 9, \"dense\": \"fp8\"}]}");
+                    "{\"batch\": 8, \"prefill\": 0, \"exchanges\": 372, \"bytes_ideal\": 2e10, \"exchange_us\": 9.4, "
+                    "\"ms_per_step\": 9, \"dense\": \"fp8\"}]}");
     assert_int_equal(measured_load(&m, path, &err), 0);
     unlink(path);
     assert_int_equal(m.runs, 2);
     assert_true(m.run[0].dense == K3_BF16 && m.run[0].batch == 1 && m.run[0].rank == 2);
     assert_true(m.run[1].dense == K3_FP8_E4M3 && m.run[1].context == 4096);
     near(m.run[1].exchange_us, 9.4, 1e-12);
+    assert_true(m.run[0].exchanges == 0 && m.run[1].exchanges == 372);
+    near(m.run[1].bytes_ideal, 2e10, 1e-12);
     measured_clear(&m);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char other[] = "/tmp/k3run.XXXXXX";
