@@ -74,24 +74,25 @@ static void takes_empty_shards(void **state)
 static void decodes_every_byte_and_scale(void **state)
 {
     static const float value[16] = {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6};
-    static const char *const backends[] = {"ref", "cpu-avx512", "cpu-avx2", "cpu-plain"};
+    static const char *const backends[] = {"ref", "cpu-avx512", "cpu-avx2", "cpu-plain", "cuda"};
+    uint8_t(*codes)[16] = malloc(32 * sizeof *codes), *scales = malloc(32);
     (void)state;
-    for (int b = 0; b < 4; b++) {
+    for (int b = 0; b < 5; b++) {
         if (!check_has(backends[b]))
             continue;
         struct k3_stream *s = kern_stream_create(backends[b], 1);
         for (int scale = 0; scale < 256; scale++)
             for (int part = 0; part < 8; part++) { /* 32 rows of one block each, all of their bytes equal */
-                uint8_t codes[32][16], scales[32];
                 for (int r = 0; r < 32; r++)
                     memset(codes[r], part * 32 + r, 16);
-                memset(scales, scale, sizeof scales);
+                memset(scales, scale, 32);
                 struct k3_tensor w = {codes, scales, K3_MXFP4, K3_ROW_MAJOR, 32, 32, 32};
                 struct k3_tensor x = tensor_f32(32, 32, 0), y = tensor_f32(32, 32, 0);
                 for (int r = 0; r < 32; r++) /* x is the unit matrix: y[i][o] = w[o][i] */
                     for (int i = 0; i < 32; i++)
                         ref_put(&x, r, i, r == i);
                 assert_int_equal(kern_linear(&(struct linear_args){&x, &w, &y, 0}, s), 0);
+                assert_int_equal(kern_sync(s), 0);
                 for (int o = 0; o < 32; o++)
                     for (int i = 0; i < 32; i++) {
                         int byte = part * 32 + o;
@@ -107,6 +108,8 @@ static void decodes_every_byte_and_scale(void **state)
             }
         kern_stream_destroy(s);
     }
+    free(codes);
+    free(scales);
 }
 
 static void refuses_what_it_cannot_do(void **state)

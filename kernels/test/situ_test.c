@@ -40,15 +40,18 @@ static void matches_the_reference(void **state)
 
 static void passes_nan_on(void **state)
 {
-    static const char *const backends[] = {"ref", "cpu", "cpu-plain"};
+    static const char *const backends[] = {"ref", "cpu", "cpu-plain", "cuda"};
     (void)state;
-    for (int b = 0; b < 3; b++) {
+    for (int b = 0; b < 4; b++) {
+        if (!check_has(backends[b]))
+            continue;
         struct k3_stream *s = kern_stream_create(backends[b], 1);
         struct k3_tensor gate = tensor_random(1, 3, 0, 1, 2), up = tensor_random(1, 3, 0, 1, 2),
                          y = tensor_f32(1, 3, 0);
         ref_put(&gate, 0, 0, NAN);
         ref_put(&up, 0, 2, NAN);
         assert_int_equal(kern_situ(&(struct situ_args){&gate, &up, &y, 4, 25}, s), 0);
+        assert_int_equal(kern_sync(s), 0);
         assert_true(isnan(ref_get(&y, 0, 0)) && isfinite(ref_get(&y, 0, 1)) && isnan(ref_get(&y, 0, 2)));
         kern_stream_destroy(s);
         tensor_free(&gate);
