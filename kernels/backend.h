@@ -14,6 +14,7 @@
     X(gather)                                                                                                          \
     X(linear)                                                                                                          \
     X(add)                                                                                                             \
+    X(sum)                                                                                                             \
     X(rmsnorm)                                                                                                         \
     X(situ)                                                                                                            \
     X(attnres)                                                                                                         \
@@ -38,9 +39,11 @@ struct kern_memory {
     void (*free_host)(struct k3_stream *s, void *p, size_t bytes);
     int (*copy)(struct k3_stream *s, void *to, size_t to_step, const void *from, size_t from_step, size_t bytes,
                 size_t rows);
+    int (*delay)(struct k3_stream *s, double microseconds);
     int (*graph_begin)(struct k3_stream *s);
     struct kern_graph *(*graph_end)(struct k3_stream *s);
     int (*graph_run)(struct kern_graph *g, struct k3_stream *s);
+    int (*graph_operations)(const struct kern_graph *g);
     void (*graph_destroy)(struct kern_graph *g);
 };
 

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 void *host_alloc(size_t bytes)
 {
@@ -28,4 +29,18 @@ void host_copy(void *to, size_t to_step, const void *from, size_t from_step, siz
     }
     for (size_t r = 0; r < rows; r++)
         memcpy((char *)to + r * to_step, (const char *)from + r * from_step, bytes);
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+void host_delay(double microseconds)
+{
+    for (double end = now_us() + microseconds; now_us() < end;)
+        ;
 }

@@ -8,5 +8,7 @@
 void *host_alloc(size_t bytes);
 void host_free(void *p, size_t bytes);
 void host_copy(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, size_t rows);
+/* Spin, as a rank does that waits for another. */
+void host_delay(double microseconds);
 
 #endif

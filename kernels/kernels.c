@@ -135,6 +135,14 @@ int kern_copy(struct k3_stream *s, void *to, size_t to_step, const void *from, s
     return 0;
 }
 
+int kern_delay(struct k3_stream *s, double microseconds)
+{
+    if (s->backend->memory)
+        return s->backend->memory->delay(s, microseconds);
+    host_delay(microseconds);
+    return 0;
+}
+
 int kern_graph_begin(struct k3_stream *s)
 {
     if (s->backend->memory)
@@ -151,6 +159,11 @@ struct kern_graph *kern_graph_end(struct k3_stream *s)
 int kern_graph_run(struct kern_graph *g, struct k3_stream *s)
 {
     return s->backend->memory->graph_run(g, s);
+}
+
+int kern_graph_operations(const struct kern_graph *g)
+{
+    return g->memory->graph_operations(g);
 }
 
 void kern_graph_destroy(struct kern_graph *g)
@@ -250,6 +263,12 @@ int kern_add(const struct add_args *a, struct k3_stream *s)
 {
     REQUIRE(f32(a->x, a->x->rows, a->x->cols) && f32(a->y, a->x->rows, a->x->cols));
     return s->backend->add(a, s);
+}
+
+int kern_sum(const struct sum_args *a, struct k3_stream *s)
+{
+    REQUIRE(a->x->rows >= 1 && f32(a->x, a->x->rows, a->x->cols) && f32(a->y, 1, a->x->cols));
+    return s->backend->sum(a, s);
 }
 
 int kern_rmsnorm(const struct rmsnorm_args *a, struct k3_stream *s)

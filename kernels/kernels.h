@@ -131,6 +131,9 @@ void kern_free_host(struct k3_stream *s, void *p, size_t bytes);
 int kern_copy(struct k3_stream *s, void *to, size_t to_step, const void *from, size_t from_step, size_t bytes,
               size_t rows);
 
+/* Do nothing for so long, as an operation: what an exchange between ranks would take. */
+int kern_delay(struct k3_stream *s, double microseconds);
+
 /* --- graphs ----------------------------------------------------------------------------------------------------------
  */
 
@@ -143,6 +146,8 @@ int kern_graph_begin(struct k3_stream *s);
 struct kern_graph *kern_graph_end(struct k3_stream *s);
 /* Queue the whole of it, on the stream that recorded it. */
 int kern_graph_run(struct kern_graph *g, struct k3_stream *s);
+/* Kernels and copies that it holds. */
+int kern_graph_operations(const struct kern_graph *g);
 void kern_graph_destroy(struct kern_graph *g);
 
 /* --- dense -------------------------------------------------------------------------------------------------------- */
@@ -188,6 +193,13 @@ struct add_args {
     const struct k3_tensor *y;
 };
 int kern_add(const struct add_args *a, struct k3_stream *s);
+
+/* y[0,i] = sum_p x[p,i], p = 0 first. */
+struct sum_args {
+    const struct k3_tensor *x; /* [parts, n], parts >= 1 */
+    const struct k3_tensor *y; /* [1, n], not in x */
+};
+int kern_sum(const struct sum_args *a, struct k3_stream *s);
 
 /* y[t,d] = x[t,d] * w[d] / sqrt(mean_d x[t,d]^2 + eps) (SPEC 4.1).  y may be x. */
 struct rmsnorm_args {

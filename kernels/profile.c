@@ -64,6 +64,7 @@ static uint64_t weight_bytes(const struct k3_tensor *t)
     }
 COSTS_NOTHING(gather)
 COSTS_NOTHING(add)
+COSTS_NOTHING(sum)
 COSTS_NOTHING(rmsnorm)
 COSTS_NOTHING(situ)
 COSTS_NOTHING(attnres)

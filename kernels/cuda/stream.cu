@@ -93,6 +93,26 @@ static int copy(struct k3_stream *s, void *to, size_t to_step, const void *from,
                        cudaMemcpy2DAsync(to, to_step, from, from_step, bytes, rows, cudaMemcpyDefault, c->stream));
 }
 
+/* --- delay -------------------------------------------------------------------------------------------------------- */
+
+__global__ static void wait_ns(uint64_t ns)
+{
+    uint64_t start, now;
+
+    cuda_wait();
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    while (now - start < ns);
+}
+
+static int delay(struct k3_stream *s, double microseconds)
+{
+    if (microseconds <= 0)
+        return 0;
+    return cuda_launch(s, "delay", wait_ns, dim3(1), dim3(1), 0, (uint64_t)(microseconds * 1000));
+}
+
 /* --- graphs ------------------------------------------------------------------------------------------------------- */
 
 extern const struct kern_memory cuda_memory;
@@ -100,6 +120,7 @@ extern const struct kern_memory cuda_memory;
 struct cuda_graph {
     struct kern_graph base;
     cudaGraphExec_t exec;
+    size_t operations;
 };
 
 static int graph_begin(struct k3_stream *s)
@@ -116,6 +137,8 @@ static struct kern_graph *graph_end(struct k3_stream *s)
     cudaGraph_t graph = NULL;
     int rc = cuda_failed(c, "record", cudaStreamEndCapture(c->stream, &graph));
 
+    if (rc == 0 && g)
+        rc = cuda_failed(c, "graph", cudaGraphGetNodes(graph, NULL, &g->operations));
     if (rc == 0 && g)
         rc = cuda_failed(c, "graph", cudaGraphInstantiate(&g->exec, graph, 0));
     if (graph)
@@ -135,6 +158,11 @@ static int graph_run(struct kern_graph *g, struct k3_stream *s)
     return cuda_failed(c, "graph", cudaGraphLaunch(((struct cuda_graph *)g)->exec, c->stream));
 }
 
+static int graph_operations(const struct kern_graph *g)
+{
+    return (int)((const struct cuda_graph *)g)->operations;
+}
+
 static void graph_destroy(struct kern_graph *g)
 {
     cudaGraphExecDestroy(((struct cuda_graph *)g)->exec);
@@ -144,8 +172,8 @@ static void graph_destroy(struct kern_graph *g)
 /* --- a stream ----------------------------------------------------------------------------------------------------- */
 
 const struct kern_memory cuda_memory = {
-    K3_BF16, error, native, alloc, release, alloc_host, release_host, copy, graph_begin, graph_end, graph_run,
-    graph_destroy,
+    K3_BF16, error, native, alloc, release, alloc_host, release_host, copy, delay, graph_begin, graph_end, graph_run,
+    graph_operations, graph_destroy,
 };
 
 /* In the order of the struct: C++17 has no designators. */

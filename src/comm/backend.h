@@ -29,6 +29,7 @@ struct comm_device {
 struct comm {
     const struct comm_ops *ops;
     int rank, size;
+    int alone;                  /* the other ranks are imagined */
     struct comm_device *device; /* NULL: activations go the way of everything else */
 };
 

@@ -76,7 +76,7 @@ int comm_size(const struct comm *c)
 
 int comm_attach(struct comm *c, struct k3_stream *s, struct k3_error *err)
 {
-    if (c->size == 1 || kern_is_host(s))
+    if (c->size == 1 || kern_is_host(s) || c->alone)
         return 0;
 #ifdef HAVE_NCCL
     c->device = comm_nccl_create(c, s, err);

@@ -28,6 +28,13 @@ struct comm *comm_create(struct k3_error *err);
 /* Waits for the other ranks to do the same; one that gives up alone calls comm_abort(). */
 void comm_destroy(struct comm *c);
 
+/* One rank of `size`, alone, to measure it: an exchange takes `microseconds` of the stream's time (0 at first) and
+ * leaves what the others would have sent as it was. */
+struct comm *comm_delay_create(int rank, int size);
+void comm_delay_set(struct comm *c, double microseconds);
+/* Exchanges of activations that were queued since this was last asked. */
+int comm_delay_exchanges(struct comm *c);
+
 /* All ranks, once, before they exchange activations in the memory of a GPU's stream; nothing to do for others.  Borrows
  * the stream. */
 int comm_attach(struct comm *c, struct k3_stream *s, struct k3_error *err);

@@ -481,6 +481,19 @@ static int record(struct forward *f)
     return rc < 0 ? -1 : did(f, "graph", *g ? 0 : -1);
 }
 
+int forward_operations(const struct forward *f, int32_t rows)
+{
+    return rows >= 0 && rows <= GRAPHS && f->graph[rows] ? kern_graph_operations(f->graph[rows]) : 0;
+}
+
+void forward_forget_graphs(struct forward *f)
+{
+    for (int i = 0; i <= GRAPHS; i++) {
+        kern_graph_destroy(f->graph[i]);
+        f->graph[i] = NULL;
+    }
+}
+
 static int run_graph(struct forward *f)
 {
     struct kern_graph **g = &f->graph[f->batch->rows];

@@ -69,6 +69,11 @@ struct forward_step {
  * failure the states of the step's sequences are lost, and the ranks may no longer agree.  Never allocates. */
 int forward_step(struct forward *f, const struct forward_step *step, const float **logits, struct k3_error *err);
 
+/* Operations of the graph of steps of so many rows, 0 when none was recorded. */
+int forward_operations(const struct forward *f, int32_t rows);
+/* Record them anew: the communicator exchanges in another way. */
+void forward_forget_graphs(struct forward *f);
+
 /* Call trace(layer, p, arg) after every layer with the running residual p [rows, H] (SPEC 4.3), which may be read until
  * it returns; NULL ends it. */
 void forward_trace(struct forward *f, void (*trace)(int layer, const struct k3_tensor *p, void *arg), void *arg);

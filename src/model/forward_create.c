@@ -79,8 +79,7 @@ void forward_destroy(struct forward *f)
         return;
 
     int saved = errno;
-    for (int i = 0; i <= GRAPHS; i++)
-        kern_graph_destroy(f->graph[i]);
+    forward_forget_graphs(f);
     if (f->lists_block)
         kern_free_host(f->s, f->lists_block, f->lists_bytes);
     if (f->logits_host)

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "gpu/arena.h"
 #include "model/safetensors.h"
+#include "model/synthetic.h"
 
 enum { LISTED_MAX = 200 };
 static const char PART[] = "weights";
@@ -379,4 +380,70 @@ out:
     free(found);
     safetensors_close(st);
     return loaded;
+}
+
+/* --- synthetic weights ---------------------------------------------------------------------------------------------
+ */
+
+/* What lies at the start of a stretch, again and again until its end. */
+static int repeat(struct k3_stream *s, char *to, uint64_t filled, uint64_t bytes)
+{
+    for (uint64_t n; filled < bytes; filled += n) {
+        n = filled < bytes - filled ? filled : bytes - filled;
+        if (kern_copy(s, to + filled, n, to, n, n, 1) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int fill_tensor(struct weights *w, const struct k3_config *c, const struct shard *sh, enum tensor_role role,
+                       int layer, struct k3_stream *s, void *room)
+{
+    struct tensor_desc t;
+    struct shard_part p = shard_of(c, sh, role);
+    struct found f = {.role = (int16_t)role, .layer = (int16_t)layer};
+    uint64_t bytes = part_bytes(&p, role), first = SYNTHETIC_PERIOD * (uint64_t)inventory_element_bytes(role);
+
+    inventory_describe(c, role, layer, inventory_is_expert(role) ? 0 : -1, &t);
+    first = first < bytes ? first : bytes;
+    synthetic_fill(c, &t, 0, first / (uint64_t)inventory_element_bytes(role), room);
+    char *to = (char *)destination(w, &f);
+    if (kern_copy(s, to, first, room, first, first, 1) < 0 || kern_sync(s) < 0)
+        return -1;
+    return repeat(s, to, first, bytes);
+}
+
+static int fill_layer(struct weights *w, const struct k3_config *c, const struct shard *sh, int layer,
+                      struct k3_stream *s, void *room)
+{
+    const struct kern_expert_matrix *m = w->at[layer + 1].expert;
+
+    for (enum tensor_role role = 0; role < T_ROLES; role++)
+        if (inventory_has(c, role, layer) && fill_tensor(w, c, sh, role, layer, s, room) < 0)
+            return -1;
+    if (!m->first.data)
+        return 0;
+    uint64_t step = (uint64_t)m->data_step;
+    return repeat(s, m->first.data, step, step * (uint64_t)c->experts);
+}
+
+struct weights *weights_synthetic(const struct k3_config *c, const struct shard *sh, struct k3_stream *s,
+                                  struct k3_error *err)
+{
+    struct weights *w = create(c, sh);
+    void *room = k3_calloc(SYNTHETIC_PERIOD, sizeof(float));
+    int rc = arena_commit(w->arena, s, err);
+
+    if (rc == 0)
+        lay_out(w, c, sh);
+    for (int layer = -1; rc == 0 && layer < c->layers; layer++)
+        if ((rc = fill_layer(w, c, sh, layer, s, room)) < 0)
+            k3_errorf(err, "layer %d: %s", layer, kern_stream_error(s));
+    if (rc == 0 && (rc = kern_sync(s)) < 0)
+        k3_errorf(err, "backend %s: %s", kern_stream_name(s), kern_stream_error(s));
+    free(room);
+    if (rc == 0)
+        return w;
+    weights_destroy(w);
+    return NULL;
 }

@@ -14,16 +14,22 @@
 
 struct weights;
 
+enum { SYNTHETIC_PERIOD = 65521 }; /* a prime: no two rows of a matrix are the same */
+
 /* Bytes that the arena of this shard takes, for the memory budget. */
 uint64_t weights_bytes(const struct k3_config *c, const struct shard *sh);
 
 /* Called as loading goes on, last with done == total. */
 typedef void weights_progress_f(uint64_t done, uint64_t total, void *arg);
 
-/* Into memory of the stream's backend, which is borrowed until weights_destroy().  progress may be NULL.  Copies what it
- * needs of config and shard; the files are closed again. */
+/* Into memory of the stream's backend, which is borrowed until weights_destroy().  progress may be NULL.  Copies what
+ * it needs of config and shard; the files are closed again. */
 struct weights *weights_load(const char *model_dir, const struct k3_config *c, const struct shard *sh,
                              struct k3_stream *s, weights_progress_f *progress, void *arg, struct k3_error *err);
+/* Weights to measure with: of the right formats and kinds (synthetic.h), but of each tensor only the first
+ * SYNTHETIC_PERIOD elements, over and over, and of a layer's experts only the first. */
+struct weights *weights_synthetic(const struct k3_config *c, const struct shard *sh, struct k3_stream *s,
+                                  struct k3_error *err);
 void weights_destroy(struct weights *w);
 
 /* This rank's share of one tensor (rows or cols may be 0), 64-byte aligned; vectors have one row.  layer is -1 for the

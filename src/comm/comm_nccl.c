@@ -1,0 +1,227 @@
+/* comm_nccl.c - activations between GPUs: operations of the stream that computes, so a step of them can be one graph
+ *
+ * ncclAllReduce() may add in any order, and in another one for another size.  With two ranks there is but one order;
+ * with more, everyone gathers everyone's numbers and adds them here, in rank order (see comm.h).
+ *
+ * NCCL notices a lost peer on its own time.  A thread asks every WATCH_MS and ends the process, for a kernel that waits
+ * for a peer cannot be called back. */
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wstrict-prototypes" /* NCCL's header serves C++ first */
+#include <nccl.h>
+#pragma GCC diagnostic pop
+
+#include "comm/backend.h"
+#include "common/alloc.h"
+#include "common/log.h"
+
+enum {
+    BLOCK = 1 << 20, /* floats of a rank that pass through the buffer at a time */
+    WATCH_MS = 200
+};
+
+struct comm_nccl {
+    struct comm_device base;
+    ncclComm_t nccl;
+    struct k3_stream *stream;
+    float *buffer; /* [size, BLOCK], on the device */
+    size_t bytes;
+    pthread_t watch;
+    int watching;
+    atomic_int stop;
+};
+
+static int failed(struct k3_error *err, const char *call, ncclResult_t rc)
+{
+    errno = EIO;
+    return k3_errorf(err, "%s: %s", call, ncclGetErrorString(rc));
+}
+
+#define NCCL_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        ncclResult_t rc_ = (call);                                                                                     \
+        if (rc_ != ncclSuccess)                                                                                        \
+            return failed(err, #call, rc_);                                                                            \
+    } while (0)
+
+#define KERN_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        if ((call) < 0)                                                                                                \
+            return k3_errorf(err, "between ranks: %s", kern_stream_error(s));                                          \
+    } while (0)
+
+static struct comm_nccl *self(struct comm *c)
+{
+    return (struct comm_nccl *)c->device;
+}
+
+static cudaStream_t queue(struct k3_stream *s)
+{
+    return kern_stream_native(s);
+}
+
+/* x = the sum of all ranks' x, n floats, at most BLOCK */
+static int sum_block(struct comm *c, struct k3_stream *s, float *x, size_t n, struct k3_error *err)
+{
+    struct comm_nccl *d = self(c);
+    struct k3_tensor parts = {
+        .data = d->buffer, .dtype = K3_F32, .rows = c->size, .cols = (int64_t)n, .stride = (int64_t)n};
+    struct k3_tensor sum = {.data = x, .dtype = K3_F32, .rows = 1, .cols = (int64_t)n, .stride = (int64_t)n};
+
+    if (c->size == 2) {
+        NCCL_TRY(ncclAllReduce(x, x, n, ncclFloat, ncclSum, d->nccl, queue(s)));
+        return 0;
+    }
+    NCCL_TRY(ncclAllGather(x, d->buffer, n, ncclFloat, d->nccl, queue(s)));
+    KERN_TRY(kern_sum(&(struct sum_args){&parts, &sum}, s));
+    return 0;
+}
+
+static int nccl_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err)
+{
+    for (size_t at = 0, n; at < count; at += n) {
+        n = count - at < BLOCK ? count - at : BLOCK;
+        if (sum_block(c, s, x + at, n, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Everyone's `rows` rows of columns, a rank's after the other's, in the buffer. */
+static int gather_packed(struct comm *c, struct k3_stream *s, const float *mine, float *to, int64_t rows,
+                         const int64_t *begin, struct k3_error *err)
+{
+    struct comm_nccl *d = self(c);
+
+    NCCL_TRY(ncclGroupStart());
+    for (int r = 0; r < c->size; r++) {
+        size_t n = (size_t)(rows * (begin[r + 1] - begin[r]));
+        if (n > 0)
+            NCCL_TRY(ncclBroadcast(mine, to + rows * begin[r], n, ncclFloat, r, d->nccl, queue(s)));
+    }
+    NCCL_TRY(ncclGroupEnd());
+    return 0;
+}
+
+static int is_even(const struct comm *c, const int64_t *begin)
+{
+    for (int r = 0; r < c->size; r++)
+        if (begin[r + 1] - begin[r] != begin[1])
+            return 0;
+    return 1;
+}
+
+static int gather_rows(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
+                       const int64_t *begin, struct k3_error *err)
+{
+    struct comm_nccl *d = self(c);
+    size_t cols = (size_t)begin[c->size] * sizeof(float);
+    float *landing = rows == 1 ? all : d->buffer; /* one row needs no sorting */
+
+    if (is_even(c, begin))
+        NCCL_TRY(ncclAllGather(mine, landing, (size_t)(rows * begin[1]), ncclFloat, d->nccl, queue(s)));
+    else if (gather_packed(c, s, mine, landing, rows, begin, err) < 0)
+        return -1;
+    for (int r = 0; landing != all && r < c->size; r++) {
+        size_t width = (size_t)(begin[r + 1] - begin[r]) * sizeof(float);
+        KERN_TRY(kern_copy(s, all + begin[r], cols, d->buffer + rows * begin[r], width, width, (size_t)rows));
+    }
+    return 0;
+}
+
+static int nccl_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
+                                  const int64_t *begin, struct k3_error *err)
+{
+    int64_t cols = begin[c->size], width = begin[c->rank + 1] - begin[c->rank], room = (int64_t)c->size * BLOCK;
+
+    if (cols == 0)
+        return 0;
+    if (cols > room) {
+        errno = EMSGSIZE;
+        return k3_errorf(err, "a row of %lld columns is too long to gather", (long long)cols);
+    }
+    for (int64_t row = 0, n; row < rows; row += n) {
+        n = rows - row < room / cols ? rows - row : room / cols;
+        if (gather_rows(c, s, mine + row * width, all + row * cols, n, begin, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- a lost peer -------------------------------------------------------------------------------------------------- */
+
+static void *watch(void *arg)
+{
+    struct comm_nccl *d = arg;
+    ncclResult_t state = ncclSuccess;
+
+    while (!atomic_load(&d->stop)) {
+        if (ncclCommGetAsyncError(d->nccl, &state) != ncclSuccess ||
+            (state != ncclSuccess && state != ncclInProgress)) {
+            log_err("NCCL: %s: this rank ends", ncclGetLastError(d->nccl));
+            _exit(EXIT_FAILURE);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = WATCH_MS * 1000000L}, NULL);
+    }
+    return NULL;
+}
+
+/* --- creation ----------------------------------------------------------------------------------------------------- */
+
+static void nccl_destroy(struct comm_device *base)
+{
+    struct comm_nccl *d = (struct comm_nccl *)base;
+
+    if (d->watching) {
+        atomic_store(&d->stop, 1);
+        pthread_join(d->watch, NULL);
+    }
+    if (d->nccl)
+        ncclCommDestroy(d->nccl);
+    kern_free(d->stream, d->buffer, d->bytes);
+    free(d);
+}
+
+static int join(struct comm *c, struct comm_nccl *d, struct k3_error *err)
+{
+    ncclUniqueId id = {{0}};
+    int version = 0, rc = 0;
+
+    if (c->rank == 0 && ncclGetUniqueId(&id) != ncclSuccess)
+        rc = k3_errorf(err, "ncclGetUniqueId: %s", ncclGetLastError(NULL));
+    if (comm_agree(c, rc, err) < 0 || comm_broadcast(c, &id, sizeof id, 0, err) < 0)
+        return -1;
+    NCCL_TRY(ncclCommInitRank(&d->nccl, c->size, id, c->rank));
+    ncclGetVersion(&version);
+    if (c->rank == 0)
+        log_info("NCCL %d.%d.%d between %d ranks", version / 10000, version / 100 % 100, version % 100, c->size);
+    return 0;
+}
+
+struct comm_device *comm_nccl_create(struct comm *c, struct k3_stream *s, struct k3_error *err)
+{
+    struct comm_nccl *d = k3_zalloc(sizeof *d);
+
+    d->base = (struct comm_device){nccl_allreduce, nccl_allgather_columns, nccl_destroy};
+    d->stream = s;
+    d->bytes = (size_t)c->size * BLOCK * sizeof *d->buffer;
+    if (join(c, d, err) < 0)
+        goto failed;
+    if (!(d->buffer = kern_alloc(s, d->bytes))) {
+        k3_errorf(err, "no memory for %zu bytes between ranks: %s", d->bytes, kern_stream_error(s));
+        goto failed;
+    }
+    d->watching = pthread_create(&d->watch, NULL, watch, d) == 0;
+    return &d->base;
+failed:
+    nccl_destroy(&d->base);
+    return NULL;
+}
