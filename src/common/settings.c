@@ -50,6 +50,7 @@ static const struct conf_row rows[] = {
     INT(k3queued, max_queued_mib, "2048", 1, 1 << 20, "MiB that their prompts may fill."),
     INT(k3queued, max_queued_mib_per_user, "512", 1, 1 << 20, "MiB that the prompts of one user's requests may fill."),
     INT(k3queued, max_rate_per_user, "1200", 1, 1e6, "Requests of one user in a minute; so many may come at once."),
+    INT(k3queued, max_connections_per_peer, "1024", 1, 1 << 20, "Connections of one user of the daemon's host, or of one other host."),
     INT(k3queued, max_prompt_bytes, "4194304", 1, 4 << 20, "Bytes of one request's prompt, as JSON or four a token id."),
     INT(k3queued, max_prompt_tokens, "1048576", 1, 1 << 20, "Token ids of one request's prompt."),
     INT(k3queued, max_tokens, "0", 0, 1 << 24, "Most tokens of an answer that may be asked for; 0: as many as fit."),

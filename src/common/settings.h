@@ -28,6 +28,7 @@ struct settings {
         int max_queued, max_queued_per_user;
         int max_queued_mib, max_queued_mib_per_user;
         int max_rate_per_user; /* requests a minute */
+        int max_connections_per_peer;
         int max_prompt_bytes, max_prompt_tokens;
         int max_tokens;                                               /* 0: as many as fit */
         double keep_answer, heartbeat, engine_timeout, stall_timeout; /* seconds */

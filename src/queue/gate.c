@@ -2,15 +2,22 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "queue/crowd.h"
+
 /* <sys/socket.h> would declare them with an argument that only its own definitions can have. */
 int accept4(int fd, void *address, void *len, int flags);
 int accept(int fd, void *address, void *len);
+ssize_t recv(int fd, void *to, size_t size, int flags);
 
-enum { SPARE = 64 }; /* for munged, squeue, files and ZeroMQ itself */
+enum {
+    SPARE = 64,    /* for munged, squeue, files and ZeroMQ itself */
+    MOST = 1 << 20 /* connections */
+};
 
 static atomic_uint width = 512; /* read by ZeroMQ's threads, as the next one is written */
 static atomic_uint refused;
@@ -24,9 +31,10 @@ void gate_open(void)
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
     getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur > 1 << 30)
-        limit.rlim_cur = 1 << 30;
+    if (limit.rlim_cur > MOST)
+        limit.rlim_cur = MOST;
     width = (unsigned int)(limit.rlim_cur > 2 * SPARE ? limit.rlim_cur - SPARE : limit.rlim_cur / 2);
+    crowd_open(width);
 }
 
 unsigned int gate_refused(void)
@@ -44,10 +52,13 @@ int accept4(int fd, void *address, void *len, int flags)
 {
     int got = (int)syscall(SYS_accept4, fd, address, len, flags);
 
-    if (got < 0 || (unsigned int)got < width)
+    if (got < 0)
+        return got;
+    bool room = (unsigned int)got < width;
+    if (room && crowd_enter(got))
         return got;
     close(got);
-    refused++;
+    refused += !room;
     errno = ECONNABORTED;
     return -1;
 }
@@ -55,4 +66,15 @@ int accept4(int fd, void *address, void *len, int flags)
 int accept(int fd, void *address, void *len)
 {
     return accept4(fd, address, len, 0);
+}
+
+/* An error that libzmq takes for the peer's. */
+ssize_t recv(int fd, void *to, size_t size, int flags)
+{
+    ssize_t got = syscall(SYS_recvfrom, fd, to, size, flags, NULL, NULL);
+
+    if (got <= 0 || crowd_sends(fd, (size_t)got))
+        return got;
+    errno = ECONNRESET;
+    return -1;
 }

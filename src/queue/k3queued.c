@@ -150,6 +150,7 @@ static int fill_options(struct server_options *o, const struct settings *s, stru
         .endpoint = s->common.socket,
         .munge_socket = s->common.munge_socket,
         .check_jobs = is_checking_jobs(s->k3queued.check_job),
+        .max_connections = (unsigned int)s->k3queued.max_connections_per_peer,
         .queue =
             {
                 .max_queued = (unsigned int)s->k3queued.max_queued,

@@ -9,6 +9,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "queue/crowd.h"
 #include "queue/gate.h"
 #include "queue/jobcheck.h"
 #include "queue/lease.h"
@@ -44,11 +45,12 @@ struct server {
     struct zap *zap;
     uid_t service_uid;
     bool check_jobs;
+    unsigned int max_connections;
     TAILQ_HEAD(, applicant) applicants;
     unsigned int applicants_n;
-    unsigned int refusals;        /* in this heartbeat: more than REFUSALS are counted and not logged */
-    struct k3_error last_refused; /* of frames that were no messages, in this heartbeat ... */
-    unsigned int bad_frames;      /* ... so many */
+    unsigned int refusals;     /* in this heartbeat: more than REFUSALS are counted and not logged */
+    struct k3_error bad_frame; /* one of the frames that were no messages, in this heartbeat ... */
+    unsigned int bad_frames;   /* ... so many */
 };
 
 /* --- users */
@@ -511,18 +513,25 @@ static void serve_frame(struct server *s, const struct frame *f)
         turn_away(s, &c, &f->head, &no);
 }
 
-/* No message: nobody is answered, unless it is one of another version, in the one spoken here that is next to it. */
+/* No message: its connection is cut, unless it is one of another version, which is answered in the one spoken here that
+ * is next to it. */
 static void refuse_frame(struct server *s, const struct frame *f, const struct k3_error *err)
 {
     struct caller c = {.peer = &f->from,
                        .version = f->head.version > WIRE_VERSION ? WIRE_VERSION : WIRE_VERSION_OLDEST};
     struct refusal no = {.code = EXIT_CODE_FAILED, .err = *err};
+    char who[CROWD_NAME];
 
     s->queue->stats.frames_refused++;
     s->bad_frames++;
-    s->last_refused = *err;
-    if (errno == EPROTONOSUPPORT)
+    if (s->bad_frames == 1)
+        s->bad_frame = *err;
+    if (errno == EPROTONOSUPPORT) {
         answer_refused(s, &c, &f->head.id, &no);
+        return;
+    }
+    if (crowd_expel(f->fd, who))
+        k3_errorf(&s->bad_frame, "%s, from %s", err->text, who);
 }
 
 static void on_readable(void *arg, short ready)
@@ -541,6 +550,7 @@ static void on_readable(void *arg, short ready)
         } else {
             refuse_frame(s, &f, &err);
         }
+        crowd_heard(f.fd, f.count, f.bytes);
     }
 }
 
@@ -548,13 +558,21 @@ static void on_readable(void *arg, short ready)
 static void log_refusals(struct server *s)
 {
     unsigned int connections = gate_refused();
+    struct crowd_report crowd;
 
     if (connections)
         log_warning("%u connections were refused: %u at a time is the most (RLIMIT_NOFILE)", connections, gate_width());
+    crowd_report(&crowd);
+    if (crowd.refused)
+        log_warning("%u connections were refused: %s has %u, which is the most (k3queued.max_connections_per_peer)",
+                    crowd.refused, crowd.who, s->max_connections);
+    if (crowd.cut)
+        log_warning("%u connections were cut, the last of %s: more came than can be read (%d MiB)", crowd.cut,
+                    crowd.who, CROWD_UNREAD >> 20);
     if (s->refusals > REFUSALS)
         log_warning("%u more messages were refused", s->refusals - REFUSALS);
     if (s->bad_frames)
-        log_warning("%u frames were no messages; the last: %s", s->bad_frames, s->last_refused.text);
+        log_warning("%u frames were no messages, such as: %s", s->bad_frames, s->bad_frame.text);
     s->refusals = s->bad_frames = 0;
 }
 
@@ -600,6 +618,8 @@ struct server *server_create(struct loop *loop, void *zmq, const struct server_o
     s->loop = loop;
     s->service_uid = options->service_uid;
     s->check_jobs = options->check_jobs;
+    s->max_connections = options->max_connections;
+    crowd_limit(s->max_connections);
     TAILQ_INIT(&s->applicants);
     if (!(s->auth = auth_create(options->munge_socket, err)) || !(s->socket = frame_socket(zmq, ZMQ_ROUTER, 0, err)) ||
         frame_bind(s->socket, options->endpoint, err) < 0 || listen_tcp(s, zmq, options, err) < 0) {
@@ -619,6 +639,8 @@ void server_reload(struct server *s, const struct server_options *options)
 {
     s->service_uid = options->service_uid;
     s->check_jobs = options->check_jobs;
+    s->max_connections = options->max_connections;
+    crowd_limit(s->max_connections);
     queue_reload(s->queue, &options->queue);
 }
 

@@ -21,8 +21,9 @@ struct server_options {
     const char *listen;            /* tcp endpoint, or NULL ... */
     const struct curve_pair *pair; /* ... with the daemon's key */
 
-    uid_t service_uid; /* whose jobs may be engines; he and root are operators, too */
-    bool check_jobs;   /* ask squeue whether they are */
+    uid_t service_uid;            /* whose jobs may be engines; he and root are operators, too */
+    bool check_jobs;              /* ask squeue whether they are */
+    unsigned int max_connections; /* of one user of this host, or of another host */
     struct queue_options queue;
 };
 

@@ -110,7 +110,7 @@ out:
 
 /* The parts of one message, as many as fit; the rest of a longer one is thrown away.  Number of parts it had, 0: none
  * waits, -1: the socket failed. */
-static int recv_parts(void *socket, zmq_msg_t *parts, int room)
+static int recv_parts(void *socket, zmq_msg_t *parts, int room, size_t *bytes)
 {
     int n = 0;
     bool more = true;
@@ -126,6 +126,7 @@ static int recv_parts(void *socket, zmq_msg_t *parts, int room)
             return n == 0 && errno == EAGAIN ? 0 : -1;
         }
         more = zmq_msg_more(part);
+        *bytes += zmq_msg_size(part);
         if (part == &extra)
             zmq_msg_close(part);
         n++;
@@ -142,7 +143,7 @@ int frame_recv(void *socket, struct frame *f, struct k3_error *err)
     memset(f, 0, sizeof *f);
     if (zmq_getsockopt(socket, ZMQ_TYPE, &type, &size) < 0)
         return k3_errorf(err, "ZeroMQ socket: %s", zmq_strerror(zmq_errno()));
-    int n = recv_parts(socket, got, PARTS + 1);
+    int n = recv_parts(socket, got, PARTS + 1, &f->bytes);
     if (n < 0)
         return k3_errorf(err, "ZeroMQ socket: %s", zmq_strerror(zmq_errno()));
     if (n == 0)
@@ -151,6 +152,8 @@ int frame_recv(void *socket, struct frame *f, struct k3_error *err)
     int kept = n < PARTS + 1 ? n : PARTS + 1;
     if (type == ZMQ_ROUTER) {
         first = 1;
+        f->fd = zmq_msg_get(&got[0], ZMQ_SRCFD);
+        f->count = n - 1;
         f->from.len = (uint8_t)zmq_msg_size(&got[0]); /* ZeroMQ's own limit is 255 */
         memcpy(f->from.bytes, zmq_msg_data(&got[0]), f->from.len);
     }

@@ -27,6 +27,9 @@ struct frame {
     struct frame_peer from; /* ROUTER only */
     struct message_header head;
     zmq_msg_t parts[3]; /* header, body, credential */
+    int fd;             /* ROUTER only, also of what is no message: the connection it came by, ... */
+    int count;          /* ... in so many parts ... */
+    size_t bytes;       /* ... and so many bytes; they are gone but for these */
 };
 
 /* A ROUTER or DEALER of this context with the options both ends agree on: message size limited, a bounded line of

@@ -1,7 +1,7 @@
 /* fakeclient - a client for tests: says one thing to the k3queued of k3.conf and prints what comes back, one line a
  * message
  *
- *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|delta|ok|garbage|squat|crowd|systemd
+ *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|delta|ok|garbage|squat|crowd|endless|systemd
  *
  * systemd prints what comes to NOTIFY_SOCKET, for --pause seconds.  Text that was streamed is printed at the end as one
  * line "text ...".  Exit status 0, or the code of REFUSED; 9: nothing came for
@@ -215,6 +215,26 @@ static void crowd(const char *endpoint)
     usleep((useconds_t)(opt.pause_sec * 1e6));
     for (int i = 0; i < 1000; i++)
         close(fds[i]);
+}
+
+/* A message that goes on for ever, as no libzmq sends it: parts of 1 MiB, each with another to follow. */
+static void endless(const char *endpoint)
+{
+    static uint8_t greeting[64] = {0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
+    static const char ready[] = "\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06"
+                                "DEALER";
+    static uint8_t part[9 + (1 << 20)] = {3, [6] = 0x10}; /* long, more */
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), sent = 0;
+
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", endpoint + strlen("ipc://"));
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+        send(fd, greeting, sizeof greeting, MSG_NOSIGNAL) < 0 || send(fd, ready, sizeof ready - 1, MSG_NOSIGNAL) < 0)
+        perror("fakeclient: endless");
+    while (sent < 2000 && send(fd, part, sizeof part, MSG_NOSIGNAL) == sizeof part)
+        sent++;
+    printf("%s after %d MiB\n", sent < 2000 ? "cut" : "taken", sent);
+    close(fd);
 }
 
 static void say_what(const char *what)
@@ -501,6 +521,10 @@ int main(int argc, char **argv)
         }
         if (!strcmp(argv[optind], "systemd")) {
             be_systemd();
+            continue;
+        }
+        if (!strcmp(argv[optind], "endless")) {
+            endless(settings.common.socket);
             continue;
         }
         if (!strcmp(argv[optind], "crowd")) {
