@@ -31,6 +31,7 @@ struct settings {
         int max_connections_per_peer;
         int max_prompt_bytes, max_prompt_tokens;
         int max_tokens;                                               /* 0: as many as fit */
+        int max_choices;
         double keep_answer, heartbeat, engine_timeout, stall_timeout; /* seconds */
         int max_output;                                               /* bytes */
     } k3queued;

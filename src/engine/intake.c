@@ -104,7 +104,7 @@ static struct held *held_by_lease(const struct intake *in, uint64_t lease)
 
 static void hold(struct intake *in, const struct message_lease *request, uint64_t lease)
 {
-    uint32_t choices = request->ask.n > 1 ? request->ask.n : 1;
+    uint32_t choices = message_ask_choices(&request->ask);
     size_t most = in->o.keep_bytes / (size_t)in->o.slots * choices;
     uint64_t begin[MESSAGE_CHOICES] = {request->out.n};
 

@@ -36,11 +36,6 @@ static int render(const struct prepare_limits *l, const struct message_bytes *re
     return rc;
 }
 
-static uint32_t choices_of(const struct message_ask *ask)
-{
-    return ask->n > 1 ? ask->n : 1;
-}
-
 /* Tokens of prompt and answer that each of so many choices can have at most when all are here at once. */
 static int64_t room_of(const struct prepare_limits *l, int64_t prompt, uint32_t choices)
 {
@@ -53,7 +48,7 @@ static int64_t room_of(const struct prepare_limits *l, int64_t prompt, uint32_t 
 static int64_t most_tokens(const struct prepare_limits *l, const struct message_lease *request,
                            const struct tokens *prompt, struct k3_error *err)
 {
-    uint32_t choices = choices_of(&request->ask);
+    uint32_t choices = message_ask_choices(&request->ask);
     int64_t here = room_of(l, (int64_t)prompt->n, choices), room = here - (int64_t)prompt->n;
     int64_t most = request->ask.max ? request->ask.max : room;
 
@@ -138,7 +133,7 @@ static struct sequence *prepare_choices(const struct prepared *p, struct k3_erro
     const struct message_u32s *outn = &p->request->outn;
     const int32_t *resumed = p->resumed.id;
     struct sequence *first = NULL;
-    uint32_t choices = choices_of(&p->request->ask);
+    uint32_t choices = message_ask_choices(&p->request->ask);
 
     for (uint32_t i = 0; i < choices; i++) {
         uint32_t tokens = outn->n > 0 ? outn->v[i] : i == 0 ? (uint32_t)p->resumed.n : 0;

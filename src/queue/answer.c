@@ -8,9 +8,10 @@
 
 #include "common/alloc.h"
 
-/* Where a piece begins in each of the four; it ends where the next one begins. */
+/* Where a piece begins in each of the four, and where in its choice; it ends where the next one begins. */
 struct piece {
     uint32_t id, txt, part, logprob;
+    uint32_t choice, off;
 };
 
 struct part {
@@ -25,7 +26,8 @@ struct bytes {
 };
 
 struct answer {
-    struct bytes ids; /* uint32_t each */
+    uint32_t choices, *length; /* [choices]: tokens of each */
+    struct bytes ids;          /* uint32_t each */
     struct bytes txt;
     struct bytes parts;                      /* struct part each */
     struct bytes lpi, lpv;                   /* log-probabilities: uint32_t and float each */
@@ -70,13 +72,19 @@ static struct piece piece_at(const struct answer *a, size_t i)
 {
     if (i < answer_pieces(a))
         return ((const struct piece *)a->pieces.data)[i];
-    return (struct piece){(uint32_t)answer_tokens(a), (uint32_t)a->txt.n, (uint32_t)(a->parts.n / sizeof(struct part)),
-                          (uint32_t)(a->lpi.n / sizeof(uint32_t))};
+    return (struct piece){.id = (uint32_t)answer_tokens(a),
+                          .txt = (uint32_t)a->txt.n,
+                          .part = (uint32_t)(a->parts.n / sizeof(struct part)),
+                          .logprob = (uint32_t)(a->lpi.n / sizeof(uint32_t))};
 }
 
-struct answer *answer_create(void)
+struct answer *answer_create(uint32_t choices)
 {
-    return k3_zalloc(sizeof(struct answer));
+    struct answer *a = k3_zalloc(sizeof *a);
+
+    a->choices = choices;
+    a->length = k3_calloc(choices, sizeof *a->length);
+    return a;
 }
 
 void answer_destroy(struct answer *a)
@@ -91,6 +99,7 @@ void answer_destroy(struct answer *a)
     bytes_erase(&a->lpi);
     bytes_erase(&a->lpv);
     bytes_erase(&a->pieces);
+    free(a->length);
     free(a);
     errno = saved;
 }
@@ -106,9 +115,15 @@ int answer_append(struct answer *a, const struct message_delta *d, struct k3_err
     size_t txt = 0;
 
     assert(d->ids.n > 0 && d->parts.n <= MESSAGE_PARTS); /* by message_decode() */
-    if (d->off != piece.id) {
+    if (d->c >= a->choices) {
         errno = EPROTO;
-        return k3_errorf(err, "a delta begins at token %" PRIu64 ", the answer has %u", d->off, piece.id);
+        return k3_errorf(err, "a delta of choice %u, there are %u", d->c, a->choices);
+    }
+    piece.choice = d->c;
+    piece.off = a->length[d->c];
+    if (d->off != piece.off) {
+        errno = EPROTO;
+        return k3_errorf(err, "a delta begins at token %" PRIu64 ", the answer has %u", d->off, piece.off);
     }
     for (size_t i = 0; i < d->parts.n; i++) {
         struct part part = part_of(&d->parts.v[i]);
@@ -137,6 +152,7 @@ int answer_append(struct answer *a, const struct message_delta *d, struct k3_err
     bytes_add(&a->lpi, d->lpi.v, d->lpi.n * sizeof(uint32_t));
     bytes_add(&a->lpv, d->lpv.v, d->lpv.n * sizeof(float));
     bytes_add(&a->pieces, &piece, sizeof piece);
+    a->length[d->c] += (uint32_t)d->ids.n;
     return 0;
 }
 
@@ -144,6 +160,29 @@ const uint32_t *answer_ids(const struct answer *a, size_t *n)
 {
     *n = answer_tokens(a);
     return a->ids.data;
+}
+
+void answer_sorted_ids(const struct answer *a, uint32_t *ids)
+{
+    const uint32_t *id = a->ids.data;
+    size_t begin[MESSAGE_CHOICES] = {0};
+
+    for (uint32_t c = 1; c < a->choices; c++)
+        begin[c] = begin[c - 1] + a->length[c - 1];
+    for (size_t i = 0; i < answer_pieces(a); i++) {
+        struct piece p = piece_at(a, i), next = piece_at(a, i + 1);
+        memcpy(ids + begin[p.choice] + p.off, id + p.id, (next.id - p.id) * sizeof *id);
+    }
+}
+
+uint32_t answer_choices(const struct answer *a)
+{
+    return a->choices;
+}
+
+const uint32_t *answer_lengths(const struct answer *a)
+{
+    return a->length;
 }
 
 size_t answer_tokens(const struct answer *a)
@@ -175,8 +214,10 @@ void answer_piece(struct answer *a, size_t piece, struct message_delta *d)
     const struct part *part = (const struct part *)a->parts.data + p.part;
     char *txt = (char *)a->txt.data + p.txt;
 
-    *d = (struct message_delta){
-        .off = p.id, .ids = {(uint32_t *)a->ids.data + p.id, next.id - p.id}, .parts = {a->read, next.part - p.part}};
+    *d = (struct message_delta){.c = p.choice,
+                                .off = p.off,
+                                .ids = {(uint32_t *)a->ids.data + p.id, next.id - p.id},
+                                .parts = {a->read, next.part - p.part}};
     if (next.logprob > p.logprob) {
         d->lpi = (struct message_u32s){(uint32_t *)a->lpi.data + p.logprob, next.logprob - p.logprob};
         d->lpv = (struct message_f32s){(float *)a->lpv.data + p.logprob, next.logprob - p.logprob};
@@ -188,18 +229,27 @@ void answer_piece(struct answer *a, size_t piece, struct message_delta *d)
     }
 }
 
-/* The first piece that ends behind `tokens`. */
-size_t answer_find(const struct answer *a, uint64_t tokens)
+static bool has_piece(const struct answer *a, size_t i, const uint64_t *have)
+{
+    struct piece p = piece_at(a, i);
+
+    return p.off + (piece_at(a, i + 1).id - p.id) <= have[p.choice];
+}
+
+/* The first piece that ends behind what he has.  Of one choice there is nothing that he has behind it. */
+size_t answer_find(const struct answer *a, const uint64_t *have)
 {
     size_t low = 0, high = answer_pieces(a);
 
-    while (low < high) {
+    for (; a->choices > 1 && low < high && has_piece(a, low, have); low++)
+        ;
+    while (a->choices == 1 && low < high) {
         size_t mid = low + (high - low) / 2;
 
-        if (piece_at(a, mid + 1).id > tokens)
-            high = mid;
-        else
+        if (has_piece(a, mid, have))
             low = mid + 1;
+        else
+            high = mid;
     }
     return low;
 }

@@ -1,6 +1,7 @@
 #include "queue/engine.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -159,7 +160,7 @@ void engine_ready(struct engine *e, const struct message_engine_ready *ready)
  */
 void engine_credit(struct engine *e, uint32_t n)
 {
-    uint32_t free_slots = e->slots > e->leased ? e->slots - e->leased : 0;
+    uint32_t free_slots = e->slots > e->busy ? e->slots - e->busy : 0;
 
     if (e->state == ENGINE_FENCED && n < e->slots)
         return;
@@ -195,14 +196,35 @@ bool engine_has_room(const struct engine *e)
 
 bool engine_less_loaded(const struct engine *a, const struct engine *b)
 {
-    uint64_t load_a = (uint64_t)a->leased * b->slots, load_b = (uint64_t)b->leased * a->slots;
+    uint64_t load_a = (uint64_t)a->busy * b->slots, load_b = (uint64_t)b->busy * a->slots;
 
     return load_a != load_b ? load_a < load_b : a->credit > b->credit;
 }
 
 struct order_limits engine_limits(const struct engine *e)
 {
-    return (struct order_limits){.context = e->context};
+    return (struct order_limits){.context = e->context, .choices = e->version < WIRE_VERSION_CHOICES ? 1 : e->slots};
+}
+
+bool engines_misfit(const struct engines *es, const struct order_limits *need, struct k3_error *err)
+{
+    struct order_limits most = {0};
+    struct engine *e;
+
+    TAILQ_FOREACH(e, &es->list, link)
+    {
+        struct order_limits can = engine_limits(e);
+        if (e->state != ENGINE_SERVING || (need->context <= can.context && need->choices <= can.choices))
+            return false;
+        most.context = can.context > most.context ? can.context : most.context;
+        most.choices = can.choices > most.choices ? can.choices : most.choices;
+    }
+    if (need->context > most.context)
+        k3_errorf(err, "prompt and answer are %" PRIu64 " tokens, the engine's longest context is %" PRIu64,
+                  need->context, most.context);
+    else
+        k3_errorf(err, "%u answers are asked for, the engine works on %u at once", need->choices, most.choices);
+    return es->n > 0;
 }
 
 void engine_lease(struct engine *e, struct request *r, double now)
@@ -213,7 +235,8 @@ void engine_lease(struct engine *e, struct request *r, double now)
     r->tokens_leased = r->tokens;
     TAILQ_INSERT_TAIL(&e->leases, r, lease);
     e->leased++;
-    e->credit -= e->credit > 0;
+    e->busy += request_choices(r);
+    e->credit -= e->credit < request_choices(r) ? e->credit : request_choices(r);
 }
 
 void engine_release(struct engine *e, struct request *r)
@@ -221,4 +244,5 @@ void engine_release(struct engine *e, struct request *r)
     r->engine = NULL;
     TAILQ_REMOVE(&e->leases, r, lease);
     e->leased--;
+    e->busy -= request_choices(r);
 }

@@ -3,7 +3,7 @@
  * An engine is one running job: it says HELLO (loading), READY (serving), and ends by BYE, by a report of its loss, by
  * its silence, or because its job said HELLO with another incarnation.  One that answers and does not work is fenced:
  * it has lost its leases and is given none until it offers credit for all its slots, so has let go of everything.
- * Credit is the number of requests that it takes now; a lease is a request that it has.  Who loses what when an engine
+ * Credit is the number of answers that it takes now; a lease is a request that it has.  Who loses what when an engine
  * goes is the caller's business: it walks engine->leases first. */
 #ifndef K3_QUEUE_ENGINE_H
 #define K3_QUEUE_ENGINE_H
@@ -31,13 +31,13 @@ struct engine {
     double since;                      /* of the state, seconds since 1970 */
     struct message_u64s loaded, total; /* bytes a rank */
     uint32_t slots, credit;
-    uint64_t context; /* tokens of prompt and answer, at most */
-    double heard;     /* when it last said something, monotonic seconds ... */
-    double moved;     /* ... and when it last computed, brought a request on, or was given the first of them */
-    uint64_t steps;   /* computed by its own account */
-    double rate;      /* tokens/s by its own account */
-    bool misbehaved;  /* the log has a line about it already */
-    unsigned int leased;
+    uint64_t context;          /* tokens of prompt and answer, at most */
+    double heard;              /* when it last said something, monotonic seconds ... */
+    double moved;              /* ... and when it last computed, brought a request on, or was given the first of them */
+    uint64_t steps;            /* computed by its own account */
+    double rate;               /* tokens/s by its own account */
+    bool misbehaved;           /* the log has a line about it already */
+    unsigned int leased, busy; /* requests, and slots that their choices fill */
     TAILQ_HEAD(, request) leases;
     TAILQ_ENTRY(engine) link;
 };
@@ -79,7 +79,11 @@ bool engine_has_room(const struct engine *e);
 /* Does a less of what it can do at once than b does? */
 bool engine_less_loaded(const struct engine *a, const struct engine *b);
 struct order_limits engine_limits(const struct engine *e);
-/* r is the engine's from now on, borrowed, and uses up one of its credits where it has any. */
+/* Whether nobody will ever take such a request: all engines serve (there is one), and none goes so far.  The sentence
+ * says how far they go. */
+bool engines_misfit(const struct engines *es, const struct order_limits *need, struct k3_error *err);
+/* r is the engine's from now on, borrowed, and uses up a credit for each choice as far as there are any: one that does
+ * not fit at once waits in the engine for the slots that become free next. */
 void engine_lease(struct engine *e, struct request *r, double now);
 /* It no longer is. */
 void engine_release(struct engine *e, struct request *r);

@@ -161,6 +161,7 @@ static int fill_options(struct server_options *o, const struct settings *s, stru
                 .max_prompt_bytes = (size_t)s->k3queued.max_prompt_bytes,
                 .max_prompt_tokens = (size_t)s->k3queued.max_prompt_tokens,
                 .max_tokens = (uint32_t)s->k3queued.max_tokens,
+                .max_choices = (uint32_t)s->k3queued.max_choices,
                 .keep_answer_sec = s->k3queued.keep_answer,
                 .heartbeat_sec = s->k3queued.heartbeat,
                 .engine_timeout_sec = s->k3queued.engine_timeout,

@@ -111,6 +111,26 @@ static void send_plain(struct queue *q, struct engine *e, enum message_type type
         log_debug("job %u %s is lost: %s", e->job, message_type_name(type), err.text);
 }
 
+/* What the engine goes on from.  Of several choices the ids are put together, for free_lease(). */
+static void add_answer(struct message_lease *l, const struct answer *a)
+{
+    size_t n;
+    const uint32_t *ids = answer_ids(a, &n);
+
+    l->out = (struct message_u32s){(uint32_t *)ids, n};
+    if (answer_choices(a) == 1)
+        return;
+    l->out.v = k3_calloc(n, sizeof *l->out.v);
+    answer_sorted_ids(a, l->out.v);
+    l->outn = (struct message_u32s){(uint32_t *)answer_lengths(a), answer_choices(a)};
+}
+
+static void free_lease(struct message_lease *l)
+{
+    if (l->outn.n > 0)
+        free(l->out.v);
+}
+
 /* Leases of e that it has not been told of, as many as one BATCH holds; where the next begin in *from. */
 static size_t fill_batch(struct request **from, struct message_lease *lease, struct request **of, size_t most)
 {
@@ -119,7 +139,6 @@ static size_t fill_batch(struct request **from, struct message_lease *lease, str
 
     for (; r && n < most; r = TAILQ_NEXT(r, lease)) {
         size_t more = request_prompt_bytes(r) + r->tokens * sizeof(uint32_t);
-        size_t n_out;
 
         if (r->batched)
             continue;
@@ -129,8 +148,7 @@ static size_t fill_batch(struct request **from, struct message_lease *lease, str
         of[n] = r;
         lease[n] = (struct message_lease){
             .id = r->id, .ask = r->ask.ask, .ckey = {r->user->cache_key, sizeof r->user->cache_key}};
-        lease[n].out.v = (uint32_t *)answer_ids(r->answer, &n_out);
-        lease[n++].out.n = n_out;
+        add_answer(&lease[n++], r->answer);
     }
     *from = r;
     return n;
@@ -163,6 +181,8 @@ static void send_batches(struct queue *q, struct engine *e)
             for (size_t i = 0; i < n; i++)
                 end(q, of[i], EVENT_FAILED, err.text);
         }
+        for (size_t i = 0; i < n; i++)
+            free_lease(&leases[i]);
     }
     free(leases);
     free(of);
@@ -238,7 +258,21 @@ void lease_delta(struct queue *q, struct engine *e, const struct k3_id *id, cons
     stream_push(q->stream, r);
 }
 
-void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const struct message_done *d)
+/* Whether all that the answer has by the engine's account has come. */
+static bool is_complete(const struct request *r, const struct message_done *d)
+{
+    const uint32_t *length = answer_lengths(r->answer);
+    uint32_t choices = answer_choices(r->answer);
+
+    if (d->ctok != r->tokens || d->cs.n != (choices > 1 ? choices : 0))
+        return false;
+    for (size_t i = 0; i < d->cs.n; i++)
+        if (d->cs.v[i].ctok != length[i])
+            return false;
+    return true;
+}
+
+void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, struct message_done *d)
 {
     struct request *r = held_by(q, e, id, "DONE");
     bool complete = d->why == DONE_STOP || d->why == DONE_LENGTH;
@@ -246,7 +280,7 @@ void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const
     if (!r)
         return;
     e->moved = q->now;
-    if (!r->broken && complete && d->ctok != r->tokens) {
+    if (!r->broken && complete && !is_complete(r, d)) {
         log_warning("req %s job %u ends it after %u tokens and has sent %zu", r->id_text, e->job, d->ctok, r->tokens);
         r->broken = true;
     }
@@ -256,6 +290,10 @@ void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const
     }
     r->done.ptok = d->ptok;
     r->done.cached = d->cached;
+    free(r->done.cs.v);
+    r->done.cs = d->cs;
+    d->cs.v = NULL;
+    d->cs.n = 0;
     r->done.prompt_s += d->prompt_s;
     r->done.gen_s += d->gen_s;
     if (complete) {
@@ -292,7 +330,12 @@ static struct request *still_good(struct queue *q, const struct engine *e, const
         return NULL;
     if (request_state(r) != REQUEST_QUEUED && request_state(r) != REQUEST_RUNNING)
         return NULL;
-    return held->offs.n == 1 && held->offs.v[0] <= r->tokens && held->n >= r->tokens ? r : NULL;
+    if (held->offs.n != answer_choices(r->answer) || held->n < r->tokens)
+        return NULL;
+    for (size_t i = 0; i < held->offs.n; i++)
+        if (held->offs.v[i] > answer_lengths(r->answer)[i])
+            return NULL;
+    return r;
 }
 
 void lease_reconcile(struct queue *q, struct engine *e, const struct message_engine_hello *hello,
@@ -315,8 +358,10 @@ void lease_reconcile(struct queue *q, struct engine *e, const struct message_eng
         log_info("req %s job %u goes on with it from token %zu and has %" PRIu64, r->id_text, e->job, r->tokens,
                  hello->held.v[i].n);
         row->id = r->id;
-        row->offs = (struct message_u64s){k3_calloc(1, sizeof *row->offs.v), 1};
-        row->offs.v[0] = r->tokens;
+        row->offs =
+            (struct message_u64s){k3_calloc(answer_choices(r->answer), sizeof *row->offs.v), answer_choices(r->answer)};
+        for (uint32_t c = 0; c < answer_choices(r->answer); c++)
+            row->offs.v[c] = answer_lengths(r->answer)[c];
         row++;
         stream_state(q->stream, r);
     }
@@ -387,28 +432,18 @@ static void give_up_waiting(struct queue *q, struct engine *e)
 /* Who waits for an engine that no serving engine is, while none is loading, waits for ever. */
 static void refuse_misfits(struct queue *q)
 {
-    uint64_t most = 0;
     struct request *r, *next;
+    struct k3_error err;
 
-    for (struct engine *e = NULL; (e = engines_after(q->engines, e));) {
-        if (e->state != ENGINE_SERVING)
-            return;
-        most = e->context > most ? e->context : most;
-    }
-    if (!most)
-        return;
     for (r = order_after(q->order, NULL); r; r = next) {
-        char *msg;
+        struct order_limits need = {request_context(r), request_choices(r)};
 
         next = order_after(q->order, r);
-        if (request_context(r) <= most)
+        if (!engines_misfit(q->engines, &need, &err))
             continue;
         order_remove(q->order, r);
         request_move(r, EVENT_FAILED);
-        msg = k3_asprintf("prompt and answer are %" PRIu64 " tokens, the engine's longest context is %" PRIu64,
-                          request_context(r), most);
-        queue_finish(q, r, DONE_FAILED, msg);
-        free(msg);
+        queue_finish(q, r, DONE_FAILED, err.text);
     }
 }
 

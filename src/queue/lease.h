@@ -14,9 +14,9 @@ enum { LEASE_LOSSES = 5 }; /* leases in a row that brought no token and were los
 /* Lease out what engines have credit for, to the least loaded first. */
 void lease_deal(struct queue *q);
 
-/* What an engine says of a request. */
+/* What an engine says of a request.  DONE's choices are taken. */
 void lease_delta(struct queue *q, struct engine *e, const struct k3_id *id, const struct message_delta *d);
-void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, const struct message_done *d);
+void lease_done(struct queue *q, struct engine *e, const struct k3_id *id, struct message_done *d);
 void lease_returned(struct queue *q, struct engine *e, const struct k3_id *id);
 
 /* e has registered (again), and hello says what it holds from before a cut.  Fills in welcome's rows, which the caller

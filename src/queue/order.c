@@ -1,6 +1,7 @@
 #include "queue/order.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "common/alloc.h"
@@ -47,12 +48,17 @@ void order_remove(struct order *o, struct request *r)
     o->length--;
 }
 
+static bool fits(const struct request *r, const struct order_limits *limits)
+{
+    return request_context(r) <= limits->context && request_choices(r) <= limits->choices;
+}
+
 struct request *order_next(const struct order *o, const struct order_limits *limits)
 {
     struct request *r;
 
     TAILQ_FOREACH(r, &o->line, line)
-    if (request_context(r) <= limits->context)
+    if (fits(r, limits))
         break;
     return r;
 }

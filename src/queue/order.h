@@ -14,6 +14,7 @@ struct order;
 /* What an engine can take. */
 struct order_limits {
     uint64_t context; /* tokens of prompt and answer */
+    uint32_t choices; /* answers to one prompt */
 };
 
 struct order *order_create(void);

@@ -87,16 +87,22 @@ static size_t ask_bytes(const struct message_ask *ask)
     return ask->req.len + ask->tok.n * sizeof *ask->tok.v;
 }
 
+/* What a request takes of its user's allowance: every answer counts. */
+static double cost_of(const struct queue *q, const struct message_ask *ask)
+{
+    return fmin(message_ask_choices(ask), q->options.max_rate_per_user);
+}
+
 /* Requests a minute: an allowance that grows with time, up to a minute's worth. */
-static int check_rate(const struct queue *q, struct user *u, struct refusal *no)
+static int check_rate(const struct queue *q, struct user *u, double cost, struct refusal *no)
 {
     double most = q->options.max_rate_per_user, a_second = most / 60;
 
     u->allowance = fmin(most, u->allowance + (q->now - u->allowed) * a_second);
     u->allowed = q->now;
-    if (u->allowance >= 1)
+    if (u->allowance >= cost)
         return 0;
-    no->retry_sec = ceil((1 - u->allowance) / a_second);
+    no->retry_sec = ceil((cost - u->allowance) / a_second);
     return refuse(no, EXIT_CODE_QUOTA, "%s sends more than %u requests a minute (k3queued.max_rate_per_user)", u->name,
                   q->options.max_rate_per_user);
 }
@@ -105,32 +111,30 @@ static int check_rate(const struct queue *q, struct user *u, struct refusal *no)
 static int check_request(const struct queue *q, const struct message_ask *ask, struct refusal *no)
 {
     const struct queue_options *o = &q->options;
-    uint64_t context = (uint64_t)ask->tok.n + (ask->max ? ask->max : 1), most = 0;
-    bool all_serve = engines_count(q->engines) > 0;
+    uint32_t choices = message_ask_choices(ask);
+    uint64_t tokens = ask->max ? ask->max : 1;
+    struct order_limits need = {.context = ask->tok.n + tokens, .choices = choices};
 
     no->retry_sec = 0;
-    if (ask->n > 1)
-        return refuse(no, EXIT_CODE_USAGE, "%u answers are asked for, the most is 1", ask->n);
+    if (choices > o->max_choices)
+        return refuse(no, EXIT_CODE_USAGE, "%u answers are asked for, the most is %u (k3queued.max_choices)", choices,
+                      o->max_choices);
     if (ask_bytes(ask) > o->max_prompt_bytes)
         return refuse(no, EXIT_CODE_USAGE, "the prompt is %zu bytes, the most is %zu (k3queued.max_prompt_bytes)",
                       ask_bytes(ask), o->max_prompt_bytes);
     if (ask->tok.n > o->max_prompt_tokens)
         return refuse(no, EXIT_CODE_USAGE, "the prompt is %zu tokens, the most is %zu (k3queued.max_prompt_tokens)",
                       ask->tok.n, o->max_prompt_tokens);
-    if (o->max_tokens && ask->max > o->max_tokens)
-        return refuse(no, EXIT_CODE_USAGE, "%u tokens are asked for, the most is %u (k3queued.max_tokens)", ask->max,
-                      o->max_tokens);
-    if (context > ANSWER_TOKENS)
-        return refuse(no, EXIT_CODE_USAGE, "prompt and answer are %" PRIu64 " tokens, the most is %d", context,
-                      ANSWER_TOKENS);
-    for (struct engine *e = NULL; (e = engines_after(q->engines, e));) {
-        all_serve &= e->state == ENGINE_SERVING;
-        most = e->context > most ? e->context : most;
+    if (o->max_tokens && tokens * choices > o->max_tokens)
+        return refuse(no, EXIT_CODE_USAGE, "%" PRIu64 " tokens are asked for, the most is %u (k3queued.max_tokens)",
+                      tokens * choices, o->max_tokens);
+    if (ask->tok.n + tokens * choices > ANSWER_TOKENS)
+        return refuse(no, EXIT_CODE_USAGE, "prompt and answer are %" PRIu64 " tokens, the most is %d",
+                      ask->tok.n + tokens * choices, ANSWER_TOKENS);
+    if (engines_misfit(q->engines, &need, &no->err)) {
+        no->code = EXIT_CODE_USAGE;
+        return -1;
     }
-    if (all_serve && context > most)
-        return refuse(no, EXIT_CODE_USAGE,
-                      "prompt and answer are %" PRIu64 " tokens, the engine's longest context is %" PRIu64, context,
-                      most);
     return 0;
 }
 
@@ -167,8 +171,9 @@ static void watch_from_start(struct queue *q, struct request *r)
 {
     struct refusal no = {0};
     struct caller c = {.peer = &r->asker, .version = r->asker_version, .uid = r->user->uid};
+    struct message_attach from = {0};
 
-    if (r->ask.watch && queue_attach(q, &c, r, 0, &no) < 0)
+    if (r->ask.watch && queue_attach(q, &c, r, &from, &no) < 0)
         log_info("req %s is not watched: %s", r->id_text, no.err.text);
 }
 
@@ -210,9 +215,10 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
     if (submit->dl > 0 && submit->dl <= clock_wall())
         return refuse(no, EXIT_CODE_DEADLINE, "the deadline has passed");
     if (!submit->ask.max)
-        submit->ask.max = q->options.max_tokens;
+        submit->ask.max = q->options.max_tokens / message_ask_choices(&submit->ask);
+    double cost = cost_of(q, &submit->ask);
     if (check_request(q, &submit->ask, no) < 0 || check_room(q, u, ask_bytes(&submit->ask), no) < 0 ||
-        check_rate(q, u, no) < 0)
+        check_rate(q, u, cost, no) < 0)
         return -1;
 
     r = request_create(id, submit, u);
@@ -224,7 +230,7 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
     r->asker_version = c->version;
     r->arrived = q->now;
     r->submit_time = clock_wall();
-    u->allowance--;
+    u->allowance -= cost;
     u->live++;
     u->bytes += request_prompt_bytes(r);
     q->prompt_bytes += request_prompt_bytes(r);
@@ -235,15 +241,37 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
     return 0;
 }
 
-int queue_attach(struct queue *q, const struct caller *c, struct request *r, uint64_t token, struct refusal *no)
+/* What he who wants the answer from there on has of each choice: of several no more than there is. */
+static int check_attach(const struct request *r, const struct caller *c, const struct message_attach *from,
+                        uint64_t have[MESSAGE_CHOICES], struct refusal *no)
 {
+    uint32_t choices = answer_choices(r->answer);
+
+    if (choices == 1 && from->off > r->tokens)
+        return refuse(no, EXIT_CODE_USAGE, "the answer has %zu tokens, not %" PRIu64, r->tokens, from->off);
+    if (choices > 1 && c->version < WIRE_VERSION_CHOICES)
+        return refuse(no, EXIT_CODE_USAGE, "the request has %u answers, which this program is too old for", choices);
+    if (from->offs.n > choices)
+        return refuse(no, EXIT_CODE_USAGE, "the request has %u answers, not %zu", choices, from->offs.n);
+    for (uint32_t i = 0; i < choices; i++) {
+        uint64_t wanted = i < from->offs.n ? from->offs.v[i] : from->off, there = answer_lengths(r->answer)[i];
+        have[i] = wanted < there ? wanted : there;
+    }
+    return 0;
+}
+
+int queue_attach(struct queue *q, const struct caller *c, struct request *r, const struct message_attach *from,
+                 struct refusal *no)
+{
+    uint64_t have[MESSAGE_CHOICES];
+
     if (!r->stored)
         return refuse(no, EXIT_CODE_FAILED, "the request is not accepted yet");
     if (!r->answer)
         return refuse(no, EXIT_CODE_FAILED, "the answer was delivered or not fetched in time, and is erased");
-    if (token > r->tokens)
-        return refuse(no, EXIT_CODE_USAGE, "the answer has %zu tokens, not %" PRIu64, r->tokens, token);
-    if (stream_attach(q->stream, r, c->peer, c->version, token, &no->err) < 0) {
+    if (check_attach(r, c, from, have, no) < 0)
+        return -1;
+    if (stream_attach(q->stream, r, c->peer, c->version, have, &no->err) < 0) {
         no->code = EXIT_CODE_FAILED;
         no->retry_sec = 10;
         return -1;

@@ -33,6 +33,7 @@ struct queue_options {
     unsigned int max_rate_per_user;               /* requests a minute */
     size_t max_prompt_bytes, max_prompt_tokens;   /* of one request */
     uint32_t max_tokens;                          /* that one request may ask for, 0: any number */
+    uint32_t max_choices;                         /* answers that one request may ask for */
     double keep_answer_sec;                       /* for an owner who does not come */
     double heartbeat_sec;
     double engine_timeout_sec;
@@ -90,7 +91,8 @@ void queue_reload(struct queue *q, const struct queue_options *options);
  * is the same request and is answered again. */
 int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id, struct message_submit *submit,
                  struct refusal *no);
-int queue_attach(struct queue *q, const struct caller *c, struct request *r, uint64_t token, struct refusal *no);
+int queue_attach(struct queue *q, const struct caller *c, struct request *r, const struct message_attach *from,
+                 struct refusal *no);
 int queue_cancel(struct queue *q, struct request *r, struct refusal *no);
 /* Its deadline has passed: it ends, as soon as an engine that has it lets go. */
 extern const char queue_expired[]; /* the sentence */

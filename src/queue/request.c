@@ -64,7 +64,7 @@ struct request *request_create(const struct k3_id *id, struct message_submit *su
     *submit = (struct message_submit){0};
     fsm_init(&r->life, &life, REQUEST_QUEUED);
     r->reason = "None";
-    r->answer = answer_create();
+    r->answer = answer_create(request_choices(r));
     TAILQ_INIT(&r->watchers);
     return r;
 }
@@ -83,7 +83,7 @@ void request_erase_prompt(struct request *r)
         explicit_bzero(ask->stop.v[i], strlen(ask->stop.v[i]));
     m.submit.ask = *ask;
     message_clear(&m);
-    *ask = (struct message_ask){.max = ask->max};
+    *ask = (struct message_ask){.max = ask->max, .n = ask->n};
 }
 
 void request_erase_answer(struct request *r)
@@ -102,6 +102,7 @@ void request_destroy(struct request *r)
     request_erase_answer(r);
     free(r->ask.name);
     free(r->done.msg);
+    free(r->done.cs.v);
     free(r);
     errno = saved;
 }
@@ -132,6 +133,11 @@ bool request_is_final(const struct request *r)
 size_t request_prompt_bytes(const struct request *r)
 {
     return r->ask.ask.req.len + r->ask.ask.tok.n * sizeof *r->ask.ask.tok.v;
+}
+
+uint32_t request_choices(const struct request *r)
+{
+    return message_ask_choices(&r->ask.ask);
 }
 
 uint64_t request_context(const struct request *r)

@@ -71,8 +71,8 @@ struct request {
 
     /* the answer; NULL once erased */
     struct answer *answer;
-    size_t tokens;            /* of the answer, also after it was erased */
-    struct message_done done; /* how it ended; msg is owned */
+    size_t tokens;            /* of all its choices, also after it was erased */
+    struct message_done done; /* how it ended; msg and cs are owned */
 
     TAILQ_ENTRY(request) all;       /* by arrival */
     TAILQ_ENTRY(request) line;      /* order.c */
@@ -93,6 +93,8 @@ int request_move(struct request *r, enum request_event event);
 /* DONE, FAILED, CANCELLED or EXPIRED. */
 bool request_is_final(const struct request *r);
 size_t request_prompt_bytes(const struct request *r);
+/* Answers that are asked for. */
+uint32_t request_choices(const struct request *r);
 /* Tokens of prompt and answer together that an engine must have room for, as far as they are known here: a prompt that
  * is still text counts nothing. */
 uint64_t request_context(const struct request *r);

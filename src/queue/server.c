@@ -96,7 +96,7 @@ static int serve_submit(struct server *s, const struct caller *c, struct message
 
 static int serve_attach(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
 {
-    return queue_attach(s->queue, c, c->request, m->attach.off, no);
+    return queue_attach(s->queue, c, c->request, &m->attach, no);
 }
 
 static int serve_cancel(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
@@ -177,7 +177,7 @@ static struct message_engine engine_row(const struct engine *e)
         .ranks = e->ranks,
         .layout = e->layout,
         .slots = e->slots,
-        .used = e->leased,
+        .used = e->busy,
         .rate = e->rate,
         .since = e->since,
         .ld = e->loaded,

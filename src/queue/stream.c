@@ -87,6 +87,7 @@ static struct message state_message(const struct request *r)
     m.state.place = r->place;
     m.state.reason = (char *)r->reason;
     m.state.job = r->engine ? r->engine->job : 0;
+    m.state.n = request_choices(r) > 1 ? request_choices(r) : 0;
     return m;
 }
 
@@ -220,8 +221,8 @@ static struct watcher *find_watcher(const struct request *r, const struct frame_
     return w;
 }
 
-int stream_attach(struct stream *s, struct request *r, const struct frame_peer *peer, uint16_t version, uint64_t token,
-                  struct k3_error *err)
+int stream_attach(struct stream *s, struct request *r, const struct frame_peer *peer, uint16_t version,
+                  const uint64_t *have, struct k3_error *err)
 {
     unsigned int count;
     struct watcher *w = find_watcher(r, peer, &count);
@@ -241,8 +242,8 @@ int stream_attach(struct stream *s, struct request *r, const struct frame_peer *
         TAILQ_INSERT_TAIL(&r->watchers, w, link);
     }
     w->version = version;
-    w->piece = answer_find(r->answer, token);
-    w->token = token;
+    w->piece = answer_find(r->answer, have);
+    w->token = have[0];
     w->took = clock_monotonic();
     w->dropped = false;
     w->state_due = true;

@@ -28,10 +28,10 @@ void stream_destroy(struct stream *s); /* requests have been forgotten */
 /* Send one message that answers a question.  One that does not get through is gone: who asked asks again. */
 void stream_answer(struct stream *s, const struct frame_peer *to, uint16_t version, struct message *m);
 
-/* From now on this peer is sent the answer from this token on, changes of state, and the end.  A peer that watches
- * already starts over. */
-int stream_attach(struct stream *s, struct request *r, const struct frame_peer *peer, uint16_t version, uint64_t token,
-                  struct k3_error *err);
+/* From now on this peer is sent what it does not have of the answer (so many tokens it has of each choice), changes of
+ * state, and the end.  A peer that watches already starts over. */
+int stream_attach(struct stream *s, struct request *r, const struct frame_peer *peer, uint16_t version,
+                  const uint64_t *have, struct k3_error *err);
 
 /* Send the watchers of r what they can take: new pieces, and the end when there is one. */
 void stream_push(struct stream *s, struct request *r);

@@ -333,6 +333,11 @@ const char *done_why_name(enum done_why why)
     return why < DONE_WHYS ? done_whys[why] : "?";
 }
 
+uint32_t message_ask_choices(const struct message_ask *ask)
+{
+    return ask->n > 1 ? ask->n : 1;
+}
+
 struct message message_of(enum message_type type, const struct k3_id *id)
 {
     struct message m;

@@ -23,6 +23,8 @@
 /* The version spoken here and the oldest one still understood.  An answer carries the version of its question.  What
  * came with a version (".since" in message.c) is only said to a peer that speaks it. */
 enum { WIRE_VERSION = 2, WIRE_VERSION_OLDEST = 1 };
+/* From this one on a request may ask for several answers. */
+enum { WIRE_VERSION_CHOICES = 2 };
 
 enum {
     MESSAGE_HEADER = 28,       /* bytes */
@@ -252,7 +254,7 @@ struct message_engine {
     char *model;
     uint32_t ranks;
     char *layout;               /* "tp4" */
-    uint32_t slots, used;       /* requests at once */
+    uint32_t slots, used;       /* answers at once */
     double rate;                /* tokens/s now */
     double since;               /* seconds since 1970 of the last change of state */
     struct message_u64s ld, lt; /* bytes loaded, bytes in all, per rank */
@@ -291,12 +293,12 @@ struct message_engine_load {
     struct message_u64s ld, lt; /* as in message_engine */
 };
 struct message_engine_ready {
-    uint32_t slots;  /* required */
+    uint32_t slots;  /* answers at once; required */
     uint32_t ctx;    /* longest prompt + answer in tokens; required */
-    uint32_t credit; /* requests it takes now */
+    uint32_t credit; /* answers it takes now */
 };
 struct message_credit {
-    uint32_t n; /* requests it can take now beyond those leased; required */
+    uint32_t n; /* answers it can take now beyond those leased; required */
 };
 struct message_heartbeat {
     double rate; /* tokens/s */
@@ -376,6 +378,9 @@ int message_decode(struct message *m, const struct message_header *head, const v
 
 /* Free what a decoded message owns and zero it.  Accepts NULL and a zeroed message. */
 void message_clear(struct message *m);
+
+/* How many answers it asks for: one at least. */
+uint32_t message_ask_choices(const struct message_ask *ask);
 
 /* "SUBMIT", or "unknown message". */
 const char *message_type_name(unsigned int type);

@@ -46,7 +46,7 @@ static int teardown(void **state)
 
 static struct order_limits context(uint64_t tokens)
 {
-    return (struct order_limits){.context = tokens};
+    return (struct order_limits){.context = tokens, .choices = 1};
 }
 
 static void test_first_come_first_served(void **state)

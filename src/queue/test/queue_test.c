@@ -51,6 +51,7 @@ static int setup(void **state)
                                                  .max_rate_per_user = 1000000,
                                                  .max_prompt_bytes = 1 << 20,
                                                  .max_prompt_tokens = 1 << 20,
+                                                 .max_choices = 4,
                                                  .keep_answer_sec = 60,
                                                  .heartbeat_sec = 1,
                                                  .engine_timeout_sec = 10,
@@ -109,7 +110,7 @@ static void expect(void *dealer, unsigned int type)
         message_clear(&m);
 }
 
-static int submit_as(struct fixture *f, uint8_t n, uid_t uid, uint32_t max, struct refusal *no)
+static int submit_choices(struct fixture *f, uint8_t n, uid_t uid, uint32_t choices, uint32_t max, struct refusal *no)
 {
     struct caller c = {.peer = &f->client_peer, .version = WIRE_VERSION, .uid = uid};
     struct k3_id id = id_of(n);
@@ -120,9 +121,15 @@ static int submit_as(struct fixture *f, uint8_t n, uid_t uid, uint32_t max, stru
     m.submit.ask.tok.v = k3_calloc(1, sizeof(uint32_t));
     m.submit.ask.tok.n = 1;
     m.submit.ask.max = max;
+    m.submit.ask.n = choices;
     rc = queue_submit(f->queue, &c, &id, &m.submit, no);
     message_clear(&m);
     return rc;
+}
+
+static int submit_as(struct fixture *f, uint8_t n, uid_t uid, uint32_t max, struct refusal *no)
+{
+    return submit_choices(f, n, uid, 1, max, no);
 }
 
 static void submit(struct fixture *f, uint8_t n)
@@ -507,8 +514,8 @@ static void test_an_engine_that_stands_still(void **state)
 /* Half full is more than a quarter full, whatever is left. */
 static void test_the_least_loaded_engine(void **state)
 {
-    struct engine half = {.slots = 2, .leased = 1, .credit = 1}, quarter = {.slots = 4, .leased = 1, .credit = 3};
-    struct engine large = {.slots = 8, .leased = 2, .credit = 6}, none = {.slots = 1, .credit = 1};
+    struct engine half = {.slots = 2, .busy = 1, .credit = 1}, quarter = {.slots = 4, .busy = 1, .credit = 3};
+    struct engine large = {.slots = 8, .busy = 2, .credit = 6}, none = {.slots = 1, .credit = 1};
 
     (void)state;
     assert_true(engine_less_loaded(&quarter, &half));
@@ -549,6 +556,123 @@ static void test_an_end_that_does_not_add_up(void **state)
     delta(f, e, 1, 0, 50);
     lease_done(f->queue, e, &r->id, &done);
     assert_int_equal(request_state(r), REQUEST_QUEUED);
+}
+
+static void choice_delta(struct fixture *f, struct engine *e, uint32_t choice, uint64_t off, uint32_t token)
+{
+    struct k3_id id = id_of(1);
+    struct message_delta d = {.c = choice, .off = off, .ids = {&token, 1}};
+
+    lease_delta(f->queue, e, &id, &d);
+}
+
+static struct engine *register_wide(struct fixture *f, uint16_t version, uint32_t slots)
+{
+    struct engine *e = register_engine(f);
+
+    e->version = version;
+    e->slots = slots;
+    engine_credit(e, slots);
+    return e;
+}
+
+static void test_choices_are_one_request(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e = register_wide(f, WIRE_VERSION, 4);
+    struct message_choice ends[] = {{DONE_STOP, 1}, {DONE_STOP, 0}, {DONE_LENGTH, 2}};
+    struct message_done done = {.why = DONE_LENGTH, .ctok = 3, .cs = {ends, 2}};
+    struct k3_id id = id_of(1);
+    struct refusal no = {0};
+    struct message m;
+
+    assert_int_equal(submit_choices(f, 1, 0, 3, 8, &no), 0);
+    queue_turn(f->queue);
+    assert_int_equal(e->leased, 1);
+    assert_int_equal(e->busy, 3);
+    assert_int_equal(e->credit, 1);
+    expect(f->client, WIRE_ACCEPTED);
+    expect(f->client, WIRE_STATE);
+    assert_int_equal(hear(f->client, &m), WIRE_STATE);
+    assert_int_equal(m.state.n, 3);
+    message_clear(&m);
+    expect(f->engine, WIRE_BATCH);
+    choice_delta(f, e, 2, 0, 50);
+    choice_delta(f, e, 0, 0, 51);
+    choice_delta(f, e, 2, 1, 52);
+    assert_int_equal(hear(f->client, &m), WIRE_DELTA);
+    assert_int_equal(m.delta.c, 2);
+    message_clear(&m);
+
+    /* Another engine goes on with each of them. */
+    lease_engine_lost(f->queue, e, "test");
+    assert_int_equal(f->queue->running, 0);
+    e = register_wide(f, WIRE_VERSION, 3);
+    queue_turn(f->queue);
+    assert_int_equal(hear(f->engine, &m), WIRE_BATCH);
+    assert_memory_equal(m.batch.reqs.v[0].out.v, ((uint32_t[]){51, 50, 52}), 3 * sizeof(uint32_t));
+    assert_memory_equal(m.batch.reqs.v[0].outn.v, ((uint32_t[]){1, 0, 2}), 3 * sizeof(uint32_t));
+    message_clear(&m);
+
+    /* An end that leaves one out is none. */
+    done.cs.v = k3_calloc(3, sizeof *ends);
+    memcpy(done.cs.v, ends, sizeof ends);
+    lease_done(f->queue, e, &id, &done);
+    assert_int_equal(request_state(table_find(f->queue->table, &id)), REQUEST_QUEUED);
+    engine_credit(e, 3);
+    queue_turn(f->queue);
+    done.cs.n = 3;
+    lease_done(f->queue, e, &id, &done);
+    assert_int_equal(request_state(table_find(f->queue->table, &id)), REQUEST_DONE);
+    assert_int_equal(e->busy, 0);
+    while (hear(f->client, &m) != WIRE_DONE)
+        message_clear(&m);
+    assert_int_equal(m.done.cs.n, 3);
+    assert_int_equal(m.done.cs.v[2].ctok, 2);
+    message_clear(&m);
+}
+
+static void test_choices_are_for_those_who_know_them(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *old = register_wide(f, 1, 4), *narrow, *e;
+    struct caller c = {.peer = &f->client_peer, .version = 1};
+    struct message_attach from = {0};
+    struct k3_id id = id_of(1);
+    struct refusal no = {0};
+
+    assert_int_equal(submit_choices(f, 1, 0, 3, 8, &no), -1);
+    assert_string_equal(no.err.text, "3 answers are asked for, the engine works on 1 at once");
+    engine_drains(old);
+    assert_int_equal(submit_choices(f, 1, 0, 5, 8, &no), -1);
+    assert_non_null(strstr(no.err.text, "k3queued.max_choices"));
+    f->queue->options.max_tokens = 20;
+    assert_int_equal(submit_choices(f, 1, 0, 3, 7, &no), -1);
+    assert_string_equal(no.err.text, "21 tokens are asked for, the most is 20 (k3queued.max_tokens)");
+    assert_int_equal(submit_choices(f, 1, 0, 3, 0, &no), 0);
+    assert_int_equal(table_find(f->queue->table, &id)->ask.ask.max, 6);
+    queue_turn(f->queue);
+    assert_int_equal(queue_attach(f->queue, &c, table_find(f->queue->table, &id), &from, &no), -1);
+    assert_string_equal(no.err.text, "the request has 3 answers, which this program is too old for");
+    narrow = register_wide(f, WIRE_VERSION, 2);
+    queue_turn(f->queue);
+    assert_int_equal(old->leased + narrow->leased, 0);
+    e = register_wide(f, WIRE_VERSION, 3);
+    queue_turn(f->queue);
+    assert_int_equal(e->leased, 1);
+}
+
+static void test_every_answer_counts_in_the_rate(void **state)
+{
+    struct fixture *f = *state;
+    struct refusal no = {0};
+
+    f->queue->options.max_rate_per_user = 4;
+    assert_int_equal(submit_choices(f, 1, 5, 3, 8, &no), 0);
+    assert_int_equal(submit_choices(f, 2, 5, 2, 8, &no), -1);
+    assert_int_equal(no.code, EXIT_CODE_QUOTA);
+    assert_true(no.retry_sec == 15);
+    assert_int_equal(submit_choices(f, 2, 5, 1, 8, &no), 0);
 }
 
 static void test_given_up_after_losses(void **state)
@@ -677,6 +801,9 @@ int main(void)
         cmocka_unit_test(test_the_least_loaded_engine),
         cmocka_unit_test_setup_teardown(test_wrong_offsets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_end_that_does_not_add_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_choices_are_one_request, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_choices_are_for_those_who_know_them, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_answer_counts_in_the_rate, setup, teardown),
         cmocka_unit_test_setup_teardown(test_given_up_after_losses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_engine_that_does_not_stop, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kept_until_delivered, setup, teardown),

@@ -85,7 +85,7 @@ static int append(struct answer *a, uint64_t off, const uint32_t *ids, size_t n,
 static void test_answer_is_contiguous(void **state)
 {
     static const uint32_t ids[] = {5, 6, 7, 8};
-    struct answer *a = answer_create();
+    struct answer *a = answer_create(1);
     const uint32_t *got;
     size_t n;
 
@@ -107,20 +107,54 @@ static void test_answer_is_contiguous(void **state)
 static void test_answer_from_any_token(void **state)
 {
     static const uint32_t ids[] = {5, 6, 7, 8};
-    struct answer *a = answer_create();
+    struct answer *a = answer_create(1);
 
     (void)state;
     append(a, 0, ids, 1, "a");     /* piece 0: token 0 */
     append(a, 1, ids + 1, 2, "b"); /* piece 1: tokens 1 and 2 */
     append(a, 3, ids + 3, 1, "");  /* piece 2: token 3 */
-    assert_int_equal(answer_find(a, 0), 0);
-    assert_int_equal(answer_find(a, 1), 1);
-    assert_int_equal(answer_find(a, 2), 1);
-    assert_int_equal(answer_find(a, 3), 2);
-    assert_int_equal(answer_find(a, 4), 3);
+    assert_int_equal(answer_find(a, (uint64_t[]){0}), 0);
+    assert_int_equal(answer_find(a, (uint64_t[]){1}), 1);
+    assert_int_equal(answer_find(a, (uint64_t[]){2}), 1);
+    assert_int_equal(answer_find(a, (uint64_t[]){3}), 2);
+    assert_int_equal(answer_find(a, (uint64_t[]){4}), 3);
     assert_int_equal(answer_bytes_from(a, 0), 4 * sizeof *ids + 2);
     assert_int_equal(answer_bytes_from(a, 1), 3 * sizeof *ids + 1);
     assert_int_equal(answer_bytes_from(a, 3), 0);
+    answer_destroy(a);
+}
+
+static void test_choices_are_kept_apart(void **state)
+{
+    static const uint32_t ids[] = {50, 51, 52, 53, 54, 55}, want[] = {51, 53, 50, 54, 55, 52};
+    static const uint8_t choice[] = {1, 0, 2, 0, 1, 1};
+    struct answer *a = answer_create(3);
+    struct message_delta d;
+    struct k3_error err;
+    uint32_t sorted[6];
+    size_t length[3] = {0};
+
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        d = (struct message_delta){.c = choice[i], .off = length[choice[i]]++, .ids = {(uint32_t *)ids + i, 1}};
+        assert_int_equal(answer_append(a, &d, &err), 0);
+        assert_int_equal(answer_append(a, &d, &err), -1); /* it has that */
+    }
+    d = (struct message_delta){.c = 3, .ids = {(uint32_t *)ids, 1}};
+    assert_int_equal(answer_append(a, &d, &err), -1);
+    assert_int_equal(errno, EPROTO);
+    assert_int_equal(answer_tokens(a), 6);
+    assert_memory_equal(answer_lengths(a), ((uint32_t[]){2, 3, 1}), 3 * sizeof(uint32_t));
+    answer_sorted_ids(a, sorted);
+    assert_memory_equal(sorted, want, sizeof want);
+    answer_piece(a, 4, &d);
+    assert_int_equal(d.c, 1);
+    assert_int_equal(d.off, 1);
+    assert_int_equal(d.ids.v[0], 54);
+    assert_int_equal(answer_find(a, (uint64_t[]){0, 1, 0}), 1);
+    assert_int_equal(answer_find(a, (uint64_t[]){2, 1, 0}), 2);
+    assert_int_equal(answer_find(a, (uint64_t[]){2, 1, 1}), 4);
+    assert_int_equal(answer_find(a, (uint64_t[]){2, 3, 1}), 6);
     answer_destroy(a);
 }
 
@@ -135,7 +169,7 @@ static void test_pieces_come_back_as_they_were(void **state)
     struct message_delta in[] = {{.ids = {ids, 2}, .parts = {parts, 3}, .lpi = {lpi, 4}, .lpv = {lpv, 4}},
                                  {.off = 2, .ids = {ids + 2, 1}, .lpi = {lpi + 1, 2}, .lpv = {lpv + 1, 2}},
                                  {.off = 3, .ids = {ids, 1}, .parts = {parts, 1}}};
-    struct answer *a = answer_create();
+    struct answer *a = answer_create(1);
     struct message_delta d;
     struct k3_error err;
 
@@ -170,7 +204,7 @@ static void test_answer_is_bounded(void **state)
 {
     size_t n = 1 << 18;
     uint32_t *ids = k3_calloc(n, sizeof *ids);
-    struct answer *a = answer_create();
+    struct answer *a = answer_create(1);
     uint64_t off;
 
     (void)state;
@@ -206,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_life),
         cmocka_unit_test(test_answer_is_contiguous),
         cmocka_unit_test(test_answer_from_any_token),
+        cmocka_unit_test(test_choices_are_kept_apart),
         cmocka_unit_test(test_pieces_come_back_as_they_were),
         cmocka_unit_test(test_answer_is_bounded),
         cmocka_unit_test(test_erasure),
