@@ -129,7 +129,8 @@ static int tell(struct follow *f, enum message_type type)
     struct k3_error err;
 
     if (type == WIRE_ATTACH) {
-        m.attach.off = f->attached_at = output_next(f->output);
+        m.attach = output_attach(f->output);
+        f->attached_at = output_next(f->output);
         f->attached = true;
     }
     if (connect_send(f->c, &m, &err) == 0)
@@ -187,6 +188,7 @@ static void take_state(struct follow *f, const struct message_state *m)
 {
     f->state = m->state;
     f->place = m->place;
+    output_expect(f->output, m->n);
     take_reason(f, m->reason);
     redraw(f);
 }
@@ -197,10 +199,6 @@ static void take_delta(struct follow *f, const struct message_delta *m)
 
     if (f->code > 128) /* nobody reads it any more */
         return;
-    if (f->first == 0 && m->off + m->ids.n > f->options->backlog) {
-        f->first = clock_monotonic();
-        f->first_tokens = m->off + m->ids.n;
-    }
     f->state = REQUEST_RUNNING;
     f->attached = false;
     if (output_shows(f->output, m))
@@ -210,6 +208,10 @@ static void take_delta(struct follow *f, const struct message_delta *m)
         output_failed(f, &err);
     else if (rc == 0)
         tell(f, WIRE_ATTACH);
+    if (f->first == 0 && output_next(f->output) > f->options->backlog) {
+        f->first = clock_monotonic();
+        f->first_tokens = output_next(f->output);
+    }
 }
 
 static void print_usage(const struct follow *f, const struct message_done *m)

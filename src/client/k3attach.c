@@ -54,7 +54,10 @@ static int attach(const char *digits, const struct arguments *a, enum output_for
     }
     m.attach.off = a->tail ? options.backlog : a->from.n;
     output = output_create(form, a->show_reasoning);
-    output_from(output, m.attach.off);
+    if (a->tail)
+        output_tail(output, m.attach.off);
+    else
+        output_from(output, m.attach.off);
     code = follow_request(c, &m, output, &options);
 out:
     output_destroy(output);

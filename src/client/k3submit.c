@@ -18,7 +18,7 @@
 struct arguments {
     struct option_texts files, stops;
     const char *system, *name, *deadline, *prompt_tokens, *output, *logit_bias;
-    struct option_number top_k, seed, logprobs;
+    struct option_number top_k, seed, logprobs, choices;
     double min_p, repetition, presence, frequency;
     bool no_thinking, show_reasoning, json, parsable, no_wait, ignore_eos, verbose;
 };
@@ -28,7 +28,9 @@ struct arguments {
 static const struct option_row rows[] = {
     {"file", 'f', OPTION_TEXTS, TO(files), .value = "FILE", .sentence = "take text from FILE too; - waits for stdin"},
     {"system", 0, OPTION_TEXT, TO(system), .value = "TEXT", .sentence = "system message before the text"},
-    {"max-tokens", 'n', OPTION_SETTING, .setting = "k3submit.max_tokens", .value = "N"},
+    {"choices", 'n', OPTION_NUMBER, TO(choices), .least = 1, .most = MESSAGE_CHOICES, .value = "N",
+     .sentence = "so many answers to the prompt, with the seeds SEED, SEED + 1, ..."},
+    {"max-tokens", 'm', OPTION_SETTING, .setting = "k3submit.max_tokens", .value = "N"},
     {"temperature", 't', OPTION_SETTING, .setting = "k3submit.temperature", .value = "T"},
     {"top-p", 0, OPTION_SETTING, .setting = "k3submit.top_p", .value = "P"},
     {"top-k", 0, OPTION_NUMBER, TO(top_k), .most = UINT32_MAX, .value = "K",
@@ -117,6 +119,7 @@ static int build_submit(struct message *m, struct arguments *a, const struct set
     ask->pres = a->presence;
     ask->freq = a->frequency;
     ask->lp = (uint32_t)a->logprobs.n;
+    ask->n = a->choices.n > 1 ? (uint32_t)a->choices.n : 0;
     ask->sd = a->seed.given;
     ask->seed = a->seed.n;
     ask->stop = (struct message_strings){(char **)a->stops.v, a->stops.n};
@@ -186,6 +189,7 @@ static int submit(struct message *m, const struct arguments *a, enum output_form
         code = leave_in_queue(c, m, a);
     } else {
         struct output *output = output_create(form, a->show_reasoning);
+        output_expect(output, m->submit.ask.n);
         const char *effort = a->prompt_tokens ? NULL : a->no_thinking ? "none" : s->k3submit.reasoning_effort;
         struct follow_options options = {.program = program.name,
                                          .effort = effort,

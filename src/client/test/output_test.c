@@ -212,13 +212,120 @@ static void a_reader_that_is_gone_is_told(void **state)
     output_destroy(o);
 }
 
+static struct message_delta of_choice(uint32_t choice, uint64_t off, struct message_part *part)
+{
+    struct message_delta d = delta(off, 1, part, 1);
+
+    d.c = choice;
+    return d;
+}
+
+/* Two choices that come token by token, in turns. */
+static void feed_two(struct output *o)
+{
+    static struct message_part a[] = {PART(CHANNEL_RESPONSE, "one "), PART(CHANNEL_RESPONSE, "answer")};
+    static struct message_part b[] = {PART(CHANNEL_THINK, "well"), PART(CHANNEL_RESPONSE, "another")};
+    struct k3_error err;
+
+    for (uint64_t off = 0; off < 2; off++) {
+        struct message_delta first = of_choice(0, off, a + off), second = of_choice(1, off, b + off);
+        assert_int_equal(output_delta(o, &first, &err), 1);
+        assert_int_equal(output_delta(o, &second, &err), 1);
+        assert_int_equal(output_delta(o, &first, &err), 1); /* again */
+    }
+}
+
+static void choices_come_one_after_the_other(void **state)
+{
+    static const struct {
+        enum output_form form;
+        const char *out, *err;
+    } forms[] = {
+        {OUTPUT_TEXT, "one answer\nanother\n", "--- answer 1 of 2 ---\n--- answer 2 of 2 ---\nwell\n"},
+        {OUTPUT_TOKENS, "10,11\n10,11\n", "--- answer 1 of 2 ---\n--- answer 2 of 2 ---\nwell\n"},
+    };
+    struct k3_error err;
+    char out[2][2000];
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct output *o = output_create(forms[i].form, true);
+        output_expect(o, 2);
+        struct capture c = begin();
+        feed_two(o);
+        int rc = output_end(o, &id, &done, &err);
+        end(&c, out);
+        assert_int_equal(rc, 0);
+        assert_string_equal(out[0], forms[i].out);
+        assert_string_equal(out[1], forms[i].err);
+        output_destroy(o);
+    }
+}
+
+static void choices_are_an_array_of_json(void **state)
+{
+    struct message_choice ends[] = {{DONE_STOP, 2}, {DONE_LENGTH, 2}};
+    struct message_done both = {.why = DONE_LENGTH, .ctok = 4, .cs = {ends, 2}};
+    struct output *o = output_create(OUTPUT_JSON, false);
+    const char *content, *reason, *thought;
+    struct k3_error err;
+    char out[2][2000];
+    int n = 0;
+    (void)state;
+    output_expect(o, 2);
+    struct capture c = begin();
+    feed_two(o);
+    int rc = output_end(o, &id, &both, &err);
+    end(&c, out);
+    assert_int_equal(rc, 0);
+    json_t *root = json_loads(out[0], 0, NULL), *ids_of;
+    assert_non_null(root);
+    assert_int_equal(json_array_size(json_object_get(root, "choices")), 2);
+    assert_null(json_object_get(root, "content"));
+    assert_int_equal(json_unpack(json_array_get(json_object_get(root, "choices"), 1), "{s:i, s:s, s:s, s:s, s:o}",
+                                 "index", &n, "content", &content, "reasoning_content", &thought, "finish_reason",
+                                 &reason, "token_ids", &ids_of),
+                     0);
+    assert_int_equal(n, 1);
+    assert_string_equal(content, "another");
+    assert_string_equal(thought, "well");
+    assert_string_equal(reason, "length");
+    assert_int_equal(json_array_size(ids_of), 2);
+    json_decref(root);
+    output_destroy(o);
+}
+
+static void each_choice_is_taken_up_where_it_was(void **state)
+{
+    struct message_part p[] = {PART(CHANNEL_RESPONSE, "x")};
+    struct output *o = output_create(OUTPUT_JSON, false);
+    struct message_delta d = of_choice(1, 0, p);
+    struct k3_error err;
+    (void)state;
+    output_expect(o, 3);
+    output_delta(o, &d, &err);
+    d = of_choice(2, 1, p);
+    assert_int_equal(output_delta(o, &d, &err), 0);
+    struct message_attach wanted = output_attach(o);
+    assert_int_equal(wanted.offs.n, 3);
+    assert_memory_equal(wanted.offs.v, ((uint64_t[]){0, 1, 0}), 3 * sizeof(uint64_t));
+    assert_int_equal(output_next(o), 1);
+    output_destroy(o);
+    o = output_create(OUTPUT_JSON, false); /* of those that run only what comes */
+    output_tail(o, 4);
+    output_expect(o, 2);
+    d = of_choice(1, 3, p);
+    assert_int_equal(output_delta(o, &d, &err), 1);
+    output_destroy(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_the_answer_alone),      cmocka_unit_test(tokens_are_one_line_of_ids),
         cmocka_unit_test(json_holds_everything),         cmocka_unit_test(json_has_the_log_probabilities_of_each_token),
         cmocka_unit_test(tool_calls_are_put_together),   cmocka_unit_test(it_may_begin_inside_a_delta),
-        cmocka_unit_test(a_reader_that_is_gone_is_told),
+        cmocka_unit_test(a_reader_that_is_gone_is_told), cmocka_unit_test(choices_come_one_after_the_other),
+        cmocka_unit_test(choices_are_an_array_of_json),  cmocka_unit_test(each_choice_is_taken_up_where_it_was),
     };
     return cmocka_run_group_tests_name("output", tests, NULL, NULL);
 }
