@@ -77,6 +77,7 @@ struct k3_stream *cpu_select_avx2(int threads);
 struct k3_stream *cpu_plain_stream_create(int threads);
 /* device: of those that this process sees.  ENODEV where there is no such GPU, or none that this build has code for. */
 struct k3_stream *cuda_stream_create(int device);
+int cuda_devices(void);
 
 /* For select.c alone: only where the build has them, on a machine that can run them. */
 struct k3_stream *cpu_avx512_stream_create(int threads);

@@ -54,6 +54,17 @@ struct k3_stream *kern_stream_create(const char *name, int threads)
     return NULL;
 }
 
+int kern_devices(const char *name)
+{
+    if (strncmp(name, "cuda", 4) != 0)
+        return 1;
+#ifdef HAVE_CUDA
+    return cuda_devices();
+#else
+    return 0;
+#endif
+}
+
 void kern_stream_destroy(struct k3_stream *s)
 {
     int saved = errno;

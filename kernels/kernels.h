@@ -102,6 +102,8 @@ struct k3_stream;
  * ENOMEM or EAGAIN. */
 struct k3_stream *kern_stream_create(const char *name, int threads);
 void kern_stream_destroy(struct k3_stream *s);
+/* How many devices of this backend the process sees: 1 for CPU backends, 0 for one that is not built. */
+int kern_devices(const char *name);
 /* What computes: "ref", "cpu-avx512", "cpu-avx2", "cpu-plain", "cuda". */
 const char *kern_stream_name(const struct k3_stream *s);
 /* Wait for all that was queued; -1 when some of it failed. */

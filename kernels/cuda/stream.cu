@@ -189,6 +189,13 @@ static const struct kern_backend cuda_backend = {
     cuda_kda_block,
 };
 
+extern "C" int cuda_devices(void)
+{
+    int count = 0;
+
+    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 static int find_device(struct cuda_stream *c)
 {
     int count = 0, most = 0;

@@ -16,6 +16,7 @@
 #include "engine/random.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "gpu/device.h"
 #include "kernels/profile.h"
 #include "model/forward.h"
 #include "model/weights.h"
@@ -114,10 +115,9 @@ static int load(struct bench *b, struct k3_error *err)
     if (MOST_TOKENS > b->config->max_position)
         return k3_errorf(err, "%s: --bench needs a context of %d tokens, config.json says %d", o->model, MOST_TOKENS,
                          b->config->max_position);
-    b->stream = kern_stream_create(o->backend, o->threads);
+    b->stream = device_stream_create(o->backend, o->threads, err);
     if (!b->stream)
-        return k3_errorf(err, "backend %s: %s", o->backend,
-                         errno == ENOTSUP ? "this build does not have it" : strerror(errno));
+        return -1;
     fl.latents = kern_latent_dtype(b->stream);
     if (comm_attach(b->comm, b->stream, err) < 0)
         return -1;

@@ -27,6 +27,7 @@
 #include "engine/prefix.h"
 #include "engine/step.h"
 #include "gpu/arena.h"
+#include "gpu/device.h"
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "model/forward.h"
@@ -130,9 +131,8 @@ static int know_model(struct engine *e, struct k3_error *err)
         return -1;
     if (e->shard.rank == 0 && !(e->vocab = vocab_load(model, err)))
         return -1;
-    if (!(e->stream = kern_stream_create(backend, e->settings->k3served.threads)))
-        return k3_errorf(err, "k3served.backend %s: %s", backend,
-                         errno == ENOTSUP ? "this build does not have it" : strerror(errno));
+    if (!(e->stream = device_stream_create(backend, e->settings->k3served.threads, err)))
+        return k3_error_prefix(err, "k3served: ");
     return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/alloc.h"
 #include "gpu/arena.h"
+#include "gpu/device.h"
 #include "model/shard.h"
 #include "model/weights.h"
 
@@ -56,10 +57,9 @@ static int load(struct single *s, const struct single_options *o, const struct k
         .slot_pages = s->pages,
     };
 
-    s->stream = kern_stream_create(o->backend, o->threads);
+    s->stream = device_stream_create(o->backend, o->threads, err);
     if (!s->stream)
-        return k3_errorf(err, "backend %s: %s", o->backend,
-                         errno == ENOTSUP ? "this build does not have it" : strerror(errno));
+        return -1;
     limits.latents = kern_latent_dtype(s->stream);
     if (s->shard.rank == 0)
         log_memory(c, &s->shard, &limits);

@@ -9,6 +9,8 @@ static const float low_rank_eps = 1e-6f;
 
 void forward_trace(struct forward *f, void (*trace)(int layer, const struct k3_tensor *p, void *arg), void *arg)
 {
+    if (trace && !kern_is_host(f->s) && !f->trace_host)
+        f->trace_host = kern_alloc_host(f->s, forward_trace_bytes(f));
     f->trace = trace;
     f->trace_arg = arg;
 }
@@ -379,9 +381,17 @@ static int head(struct forward *f)
 
 static int trace_layer(struct forward *f, int l)
 {
+    struct k3_tensor p = *running(f);
+    size_t bytes = (size_t)(p.rows * p.cols) * sizeof(float);
+
+    if (!kern_is_host(f->s)) {
+        if (!f->trace_host || kern_copy(f->s, f->trace_host, bytes, p.data, bytes, bytes, 1) < 0)
+            return k3_errorf(f->err, "no copy of layer %d's residual: %s", l, kern_stream_error(f->s));
+        p.data = f->trace_host;
+    }
     if (did(f, "sync", kern_sync(f->s)) < 0)
         return -1;
-    f->trace(l, running(f), f->trace_arg);
+    f->trace(l, &p, f->trace_arg);
     return 0;
 }
 

@@ -21,6 +21,11 @@ static size_t logits_bytes(const struct forward *f)
     return (size_t)f->limits.outputs * (size_t)f->c->vocab * sizeof(float) + 1;
 }
 
+size_t forward_trace_bytes(const struct forward *f)
+{
+    return (size_t)f->limits.rows * (size_t)f->c->hidden * sizeof(float);
+}
+
 /* This side of what goes to and comes from memory that is not this process'. */
 static int take_host_memory(struct forward *f, struct k3_error *err)
 {
@@ -84,6 +89,8 @@ void forward_destroy(struct forward *f)
         kern_free_host(f->s, f->lists_block, f->lists_bytes);
     if (f->logits_host)
         kern_free_host(f->s, f->logits_host, logits_bytes(f));
+    if (f->trace_host)
+        kern_free_host(f->s, f->trace_host, forward_trace_bytes(f));
     forward_undescribe(f);
     free(f->latent_begin);
     free(f->vocab_begin);

@@ -85,8 +85,10 @@ struct forward {
     struct k3_error *err;
     void (*trace)(int layer, const struct k3_tensor *p, void *arg);
     void *trace_arg;
+    float *trace_host; /* a copy of p, where the backend has memory of its own and a trace was asked for */
 };
 
+size_t forward_trace_bytes(const struct forward *f);
 /* Snapshots that the residual stream takes on its way through all layers. */
 int forward_snapshots(const struct k3_config *c);
 /* Everything but the places of what lies in the arena, which is counted only: what a rank of this shape holds. */

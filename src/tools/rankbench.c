@@ -8,6 +8,7 @@
 
 #include "comm/comm.h"
 #include "common/alloc.h"
+#include "gpu/device.h"
 #include "model/config.h"
 #include "model/cost.h"
 #include "model/forward.h"
@@ -149,9 +150,8 @@ static int prepare(struct rankbench *b, struct k3_error *err)
         return -1;
     if (o->layers > 0 && o->layers < b->config.layers)
         b->config.layers = o->layers;
-    b->stream = kern_stream_create(o->backend, 1);
-    if (!b->stream)
-        return k3_errorf(err, "backend %s: %s", o->backend, strerror(errno));
+    if (!(b->stream = device_stream_create(o->backend, 1, err)))
+        return -1;
     b->shard = (struct shard){.tp = o->tp, .rank = o->rank};
     b->comm = comm_delay_create(o->rank, o->tp);
     set_limits(b);

@@ -1,0 +1,73 @@
+#!/bin/bash
+# The model on a GPU: as near to fp32 as a run in BF16 is expected to be, the same bits every time and in any company.
+. "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
+
+grep -q '^#define HAVE_CUDA 1' "$top_builddir/config.h" || skip_all "built without CUDA"
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || skip_all "this machine shows no GPU"
+
+vectors=$top_srcdir/tests/data/tiny-a.vectors.safetensors
+compare=$top_builddir/src/model/test/compare
+model=$tmp/tiny-a
+k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
+k3mkmodel "$top_srcdir/etc/models/tiny-b.json" "$tmp/tiny-b" >/dev/null || exit 1
+short=$("$compare" ids "$vectors" short.tokens)
+long=$("$compare" ids "$vectors" long.tokens)
+
+# The recorded run in BF16 is off by so much; half as much again is allowed, of every value of the same kind.
+bf16=$("$compare" relative 1 "$vectors" short.logits_bf16_run "$vectors" short.logits 2>&1 | grep -oE '[0-9.]+e[-+]?[0-9]+|[0-9]+\.[0-9]+' | head -1)
+most=$(awk -v x="$bf16" 'BEGIN { print 1.5 * x }')
+diag "the recorded BF16 run differs by $bf16; up to $most is allowed"
+
+close_to() {
+    local title=$1 number status
+    shift
+    number=$("$compare" "$@" 2>&1)
+    status=$?
+    result $status "$title"
+    diag "$title: $number"
+}
+
+# agrees TITLE COMMAND...
+agrees() {
+    local title=$1 l
+    shift
+    ok "$title: runs the short prompt" "$@" --model "$model" --prompt-tokens "$short" \
+        --dump-logits "$tmp/short" --dump-hidden "$tmp/hidden"
+    close_to "$title: short logits" relative "$most" "$tmp/short" logits "$vectors" short.logits
+    for l in 0 1 2 3 4 5 6 7 8; do
+        close_to "$title: hidden state after layer $l" relative "$most" "$tmp/hidden" hidden.$l "$vectors" short.hidden.$l
+    done
+    ok "$title: runs the long prompt" "$@" --model "$model" --prompt-tokens "$long" --dump-logits "$tmp/long"
+    close_to "$title: long logits" rows "$most" "$tmp/long" logits "$vectors" long.last_logits long.last_positions
+}
+
+agrees "cuda" k3run --backend cuda
+cp "$tmp/long" "$tmp/first"
+for _ in 1 2 3; do
+    k3run --backend cuda --model "$model" --prompt-tokens "$long" --dump-logits "$tmp/again"
+    ok "the same bits again" cmp "$tmp/first" "$tmp/again"
+done
+for chunk in 1 64 200; do
+    agrees "prefill in steps of $chunk" k3run --backend cuda --prefill-chunk $chunk
+done
+while read -r line; do
+    [[ $line == "ok "* ]]
+    result $? "${line#*ok }"
+done < <("$top_builddir/src/model/test/steps" "$model" cuda "$long" "$most" || echo "not ok steps ended with $?")
+
+# tiny-b against the CPU backend, whose exactness other tests show.
+ids=$(seq -s, 1 150)
+ok "tiny-b: cpu" k3run --model "$tmp/tiny-b" --prompt-tokens "$ids" --dump-logits "$tmp/b.cpu" --dump-hidden "$tmp/bh.cpu"
+ok "tiny-b: cuda" k3run --backend cuda --model "$tmp/tiny-b" --prompt-tokens "$ids" --dump-logits "$tmp/b.cuda" \
+    --dump-hidden "$tmp/bh.cuda"
+close_to "tiny-b: logits" relative "$most" "$tmp/b.cuda" logits "$tmp/b.cpu" logits
+for l in 0 6 12; do
+    close_to "tiny-b: hidden state after layer $l" relative "$most" "$tmp/bh.cuda" hidden.$l "$tmp/bh.cpu" hidden.$l
+done
+
+if ((gpus > 1)) && command -v mpirun >/dev/null; then
+    agrees "tp 2 over NCCL" mpi 2 k3run --backend cuda
+else
+    skip 1 "one GPU, or no mpirun: NCCL is not tried"
+fi
+done_testing
