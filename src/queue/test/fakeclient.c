@@ -240,6 +240,7 @@ static void endless(const char *endpoint)
 static void say_what(const char *what)
 {
     struct message m = {0};
+    uint32_t token = 1;
 
     if (!strcmp(what, "submit")) {
         say_submit();
@@ -272,7 +273,7 @@ static void say_what(const char *what)
     } else if (!strcmp(what, "delta")) {
         m = message_of(WIRE_DELTA, &opt.id);
         m.delta.off = opt.off;
-        m.delta.ids = (struct message_u32s){&(uint32_t){1}, 1};
+        m.delta.ids = (struct message_u32s){&token, 1};
     } else {
         m = message_of(WIRE_OK, NULL);
     }
