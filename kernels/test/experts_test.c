@@ -72,7 +72,7 @@ static double bound(void *arg, int64_t t, int64_t l, double expected)
     struct mixture *m = arg;
     double rounding = 0;
     if (check_rounds_to_bf16()) /* of z, then of the inner activations */
-        rounding = ref_get(&m->rounded, t, l) * 0x1p-9;
+        rounding = ref_get(&m->rounded, t, l) * 0x1p-8;
     return ref_get(&m->magnitude, t, l) * (1 + 1e-3) + m->topk * U * fabs(expected) + rounding + 1e-30;
 }
 
