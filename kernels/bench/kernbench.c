@@ -226,13 +226,13 @@ static void bench_kda(struct k3_stream *s, int32_t rows, int32_t heads, int32_t 
     report(what, best, 2. * heads * 65536, 4. * 16384 * heads * rows);
 }
 
-static void bench_attend(struct k3_stream *s, int32_t rows, int32_t heads, int64_t positions)
+static void bench_attend(struct k3_stream *s, int32_t rows, int32_t heads, int32_t positions, int expanded)
 {
     struct k3_tensor q = rows_of(0, rows, heads * K3_QK_DIM), o = rows_of(HALF, rows, heads * K3_V_DIM);
     int32_t begin[2] = {0, rows}, slot = 0, *pages = malloc(sizeof *pages * (size_t)(positions / 64 + 1));
     int64_t pos = positions - rows;
     struct kern_latents cache = {activations + HALF / 2, K3_F32, 64};
-    struct kern_batch b = {rows, 1, begin, &slot, &pos, pages, (int32_t)(positions / 64 + 1), NULL};
+    struct kern_batch b = {rows, 1, begin, &slot, &pos, pages, positions / 64 + 1, expanded ? &positions : NULL};
     double best = 1e9, pairs = (double)rows * ((double)pos + (rows + 1) / 2.);
     char what[80];
     for (int32_t i = 0; i < b.page_stride; i++)
@@ -244,9 +244,11 @@ static void bench_attend(struct k3_stream *s, int32_t rows, int32_t heads, int64
         t = now() - t;
         best = t < best ? t : best;
     }
-    snprintf(what, sizeof what, "mla_attend %d heads x %d rows over %lld", heads, rows, (long long)positions);
+    snprintf(what, sizeof what, "mla %s %d heads x %d rows over %d", expanded ? "expanded" : "absorbed", heads, rows,
+             positions);
     report(what, best, (double)positions * K3_CACHE_DIM * 4 + heads * 256. * 512 * 2,
-           heads * (pairs * (K3_CACHE_DIM + K3_LATENT_DIM) + rows * 2. * 128 * 512));
+           expanded ? heads * (pairs * (K3_QK_DIM + K3_V_DIM) + positions * 2. * 128 * 512)
+                    : heads * (pairs * (K3_CACHE_DIM + K3_LATENT_DIM) + rows * 2. * 128 * 512));
     free(pages);
 }
 
@@ -313,8 +315,11 @@ int main(int argc, char **argv)
         bench_kda(s, rows, 16, 0);
         bench_kda(s, rows, 16, K3_PREFILL_BLOCK + rows);
     }
-    bench_attend(s, 1, 16, 4096);
-    bench_attend(s, 256, 16, 1024);
+    bench_attend(s, 1, 16, 4096, 0);
+    for (int32_t rows = K3_EXPAND_BLOCK; rows <= 4 * K3_EXPAND_BLOCK; rows *= 2) {
+        bench_attend(s, rows, 16, 2048, 0);
+        bench_attend(s, rows, 16, 2048, 1);
+    }
     bench_attnres(s, 1, 7168);
     bench_attnres(s, 64, 7168);
     kern_stream_destroy(s);

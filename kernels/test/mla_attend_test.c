@@ -1,4 +1,4 @@
-/* mla_attend_test.c - append, then absorbed attention over scattered pages; absorbed equals expanded */
+/* mla_attend_test.c - append, then attention over scattered pages, absorbed and expanded, which are equal */
 #include "kernels/test/check.h"
 
 enum { MOST_SEQS = 4, PAGE = 16 };
@@ -8,7 +8,11 @@ static const struct steps {
     int seqs, pages; /* of a sequence */
     int32_t begin[MOST_SEQS + 1];
     int64_t pos[MOST_SEQS];
-} near_start = {4, 20, {0, 1, 70, 71, 73}, {0, 3, 129, 190}}, far_on = {2, 1100, {0, 1, 3}, {17500, 16383}};
+    int32_t prefill[MOST_SEQS];
+} near_start = {4, 20, {0, 1, 70, 71, 73}, {0, 3, 129, 190}, {0}}, far_on = {2, 1100, {0, 1, 3}, {17500, 16383}, {0}},
+  /* Expanded: all rows, the first rows of a prompt's, none of a prompt's, none of an answer's; positions reach past two
+   * spans of cpu/mla_expand.c. */
+    prompts = {4, 35, {0, 64, 207, 210, 213}, {448, 128, 256, 190}, {512, 271, 259, 0}};
 static const float scale = 0.07216878364870322f; /* 192^-1/2 */
 
 struct attention {
@@ -39,8 +43,9 @@ static const float *latent(const struct attention *a, int i, int64_t p)
 
 /* Roundings are independent, so they add up as the root of their number; six deviations are allowed.  With factors
  * uniform in [-1, 1), a product's deviation is 1/3: qa_d is a sum of 128 products, a score's dot one of 576 products of
- * qa_d and c_d on eight lanes, a value of UV c one of 512.  A score's error moves o by twice as much, relatively.  cuda
- * rounds qa and the weights of positions to BF16, which has a relative deviation of 2^-9. */
+ * qa_d and c_d on eight lanes, a value of UV c one of 512.  A score's error moves o by twice as much, relatively.
+ * Expanded, a score is made of the same products, added in another order.  cuda rounds qa and the weights of positions
+ * to BF16, which has a relative deviation of 2^-9. */
 static double bound(void *arg, int64_t t, int64_t c, double expected)
 {
     const struct attention *a = arg;
@@ -103,7 +108,7 @@ static struct attention attention(const struct steps *st, int heads)
                           .kv_b = tensor_weights(K3_BF16, heads * 256, 512, 16),
                           .cache = malloc(sizeof(float) * (size_t)count * PAGE * K3_CACHE_DIM),
                           .heads = heads,
-                          .batch = {rows, st->seqs, st->begin, slot, st->pos, pages, st->pages, NULL}};
+                          .batch = {rows, st->seqs, st->begin, slot, st->pos, pages, st->pages, st->prefill}};
     for (int i = 0; i < count; i++)
         pages[i] = i;
     for (int i = count - 1; i > 0; i--) {
@@ -143,6 +148,8 @@ static void matches_the_reference(void **state)
     attend(&near_start, 7);
     attend(&near_start, 18);
     attend(&far_on, 2);
+    attend(&prompts, 1);
+    attend(&prompts, 3);
 }
 
 static void absorbed_equals_expanded(void **state)
@@ -164,26 +171,28 @@ static void absorbed_equals_expanded(void **state)
     attention_free(&a);
 }
 
-/* A prompt in one step gives the bits of the same prompt in many, whatever pages it got. */
-static void cuts_and_pages_leave_no_trace(void **state)
+/* A prompt in one step gives the bits of the same prompt in many, whatever pages it got: cut anywhere as rows of an
+ * answer, at multiples of the block as a prompt's. */
+static void prompt_in_pieces(int32_t prompt)
 {
-    enum { ROWS = 131, HEADS = 2 };
+    enum { ROWS = 275, HEADS = 3, STRIDE = ROWS / PAGE + 1 };
     struct k3_stream *s = kern_stream_create("cpu", 2);
     struct k3_tensor q = tensor_random(ROWS, HEADS * 192, 0, -1, 1),
                      kv_b = tensor_weights(K3_BF16, HEADS * 256, 512, 0);
     struct k3_tensor kv = tensor_random(ROWS, K3_CACHE_DIM, 0, -1, 1), w = tensor_weights(K3_BF16, 1, 512, 0);
     struct k3_tensor y[2] = {tensor_f32(ROWS, HEADS * 128, 0), tensor_f32(ROWS, HEADS * 128, 0)};
-    static const int32_t straight[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8}, mixed[9] = {5, 3, 8, 1, 0, 7, 2, 6, 4};
-    (void)state;
     for (int way = 0; way < 2; way++) {
-        float *data = malloc(sizeof(float) * 9 * PAGE * K3_CACHE_DIM);
+        float *data = malloc(sizeof(float) * STRIDE * PAGE * K3_CACHE_DIM);
         struct kern_latents cache = {data, K3_F32, PAGE};
-        memset(data, 0xff, sizeof(float) * 9 * PAGE * K3_CACHE_DIM);
+        int32_t pages[STRIDE];
+        for (int i = 0; i < STRIDE; i++)
+            pages[i] = way == 0 ? i : (i * 7 + 3) % STRIDE; /* STRIDE is 18, which 7 does not divide */
+        memset(data, 0xff, sizeof(float) * STRIDE * PAGE * K3_CACHE_DIM);
         for (int64_t t = 0, n; t < ROWS; t += n) {
-            n = way == 0 ? ROWS : 1 + random_below(40);
+            n = way == 0 ? ROWS : prompt > 0 ? 64 * (1 + random_below(2)) : 1 + random_below(40);
             n = t + n < ROWS ? n : ROWS - t;
             int32_t rows[2] = {0, (int32_t)n};
-            struct kern_batch b = {(int32_t)n, 1, rows, slot, &t, way == 0 ? straight : mixed, 9, NULL};
+            struct kern_batch b = {(int32_t)n, 1, rows, slot, &t, pages, STRIDE, &prompt};
             struct k3_tensor kv_part = tensor_rows(&kv, t, t + n), q_part = tensor_rows(&q, t, t + n);
             struct k3_tensor y_part = tensor_rows(&y[way], t, t + n);
             assert_int_equal(kern_mla_append(&(struct mla_append_args){&kv_part, &w, &cache, &b, 1e-6f}, s), 0);
@@ -200,6 +209,14 @@ static void cuts_and_pages_leave_no_trace(void **state)
     tensor_free(&w);
     tensor_free(&y[0]);
     tensor_free(&y[1]);
+}
+
+static void cuts_and_pages_leave_no_trace(void **state)
+{
+    (void)state;
+    prompt_in_pieces(0);
+    for (int i = 0; i < 4; i++)
+        prompt_in_pieces(275);
 }
 
 int main(void)
