@@ -31,6 +31,7 @@
 /* What a backend with memory of its own does beside operations; see kernels.h. */
 struct kern_memory {
     enum k3_dtype latents;
+    int (*device)(const struct k3_stream *s, struct kern_device *d);
     const char *(*error)(const struct k3_stream *s);
     void *(*native)(const struct k3_stream *s);
     void *(*alloc)(struct k3_stream *s, size_t bytes);

@@ -93,6 +93,12 @@ void *kern_stream_native(const struct k3_stream *s)
     return s->backend->memory ? s->backend->memory->native(s) : NULL;
 }
 
+int kern_device_of(const struct k3_stream *s, struct kern_device *d)
+{
+    memset(d, 0, sizeof *d);
+    return s->backend->memory ? s->backend->memory->device(s, d) : 0;
+}
+
 /* --- memory and graphs ------------------------------------------------------------------------------------------- */
 
 int kern_is_host(const struct k3_stream *s)

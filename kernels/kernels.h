@@ -102,6 +102,14 @@ struct k3_stream;
  * ENOMEM or EAGAIN. */
 struct k3_stream *kern_stream_create(const char *name, int threads);
 void kern_stream_destroy(struct k3_stream *s);
+/* What a stream computes on. */
+struct kern_device {
+    char name[64], id[48]; /* "NVIDIA H200", its UUID or PCI address; empty on CPU backends */
+    uint64_t free, total;  /* bytes of its memory; 0 on CPU backends */
+    int unified;           /* its memory is the machine's own */
+};
+int kern_device_of(const struct k3_stream *s, struct kern_device *d);
+
 /* How many devices of this backend the process sees: 1 for CPU backends, 0 for one that is not built. */
 int kern_devices(const char *name);
 /* What computes: "ref", "cpu-avx512", "cpu-avx2", "cpu-plain", "cuda". */

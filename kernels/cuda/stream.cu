@@ -33,6 +33,24 @@ static int sync(struct k3_stream *s)
     return cuda_failed(cuda_of(s), "wait", cudaStreamSynchronize(cuda_of(s)->stream));
 }
 
+static int describe(const struct k3_stream *s, struct kern_device *d)
+{
+    struct cuda_stream *c = (struct cuda_stream *)(uintptr_t)s;
+    cudaDeviceProp prop;
+    size_t free_bytes = 0, total = 0;
+
+    if (cuda_failed(c, "device", cudaGetDeviceProperties(&prop, c->device)) < 0 ||
+        cuda_failed(c, "device", cudaMemGetInfo(&free_bytes, &total)) < 0)
+        return -1;
+    snprintf(d->name, sizeof d->name, "%s", prop.name);
+    snprintf(d->id, sizeof d->id, "%08x:%02x:%02x.0", (unsigned)prop.pciDomainID, (unsigned)prop.pciBusID,
+             (unsigned)prop.pciDeviceID);
+    d->free = free_bytes;
+    d->total = total;
+    d->unified = prop.integrated;
+    return 0;
+}
+
 static const char *error(const struct k3_stream *s)
 {
     const struct cuda_stream *c = (const struct cuda_stream *)s;
@@ -172,7 +190,7 @@ static void graph_destroy(struct kern_graph *g)
 /* --- a stream ----------------------------------------------------------------------------------------------------- */
 
 const struct kern_memory cuda_memory = {
-    K3_BF16, error, native, alloc, release, alloc_host, release_host, copy, delay, graph_begin, graph_end, graph_run,
+    K3_BF16, describe, error, native, alloc, release, alloc_host, release_host, copy, delay, graph_begin, graph_end, graph_run,
     graph_operations, graph_destroy,
 };
 

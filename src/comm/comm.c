@@ -58,8 +58,7 @@ void comm_destroy(struct comm *c)
         return;
 
     int saved = errno;
-    if (c->device)
-        c->device->destroy(c->device);
+    comm_detach(c);
     c->ops->destroy(c);
     errno = saved;
 }
@@ -85,6 +84,17 @@ int comm_attach(struct comm *c, struct k3_stream *s, struct k3_error *err)
     errno = ENOTSUP;
     return k3_errorf(err, "%d ranks with GPUs, but this build has no NCCL: configure --with-nccl", c->size);
 #endif
+}
+
+void comm_detach(struct comm *c)
+{
+    if (!c || !c->device)
+        return;
+
+    int saved = errno;
+    c->device->destroy(c->device);
+    c->device = NULL;
+    errno = saved;
 }
 
 int comm_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err)

@@ -38,6 +38,9 @@ int comm_delay_exchanges(struct comm *c);
 /* All ranks, once, before they exchange activations in the memory of a GPU's stream; nothing to do for others.  Borrows
  * the stream. */
 int comm_attach(struct comm *c, struct k3_stream *s, struct k3_error *err);
+/* Before the stream is destroyed, and after all graphs with exchanges in them are; accepts NULL and what was never
+ * attached. */
+void comm_detach(struct comm *c);
 
 int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);

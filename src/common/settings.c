@@ -73,6 +73,8 @@ static const struct conf_row rows[] = {
     INT(k3served, max_context, "16384", 1, 1 << 24, "Longest prompt and answer together, in tokens."),
     INT(k3served, prefill_chunk, "128", 1, 1 << 20, "Prompt tokens of one request in one step."),
     INT(k3served, batch_tokens, "256", 1, 1 << 20, "Tokens of one step."),
+    INT(k3served, memory_floor_mib, "512", 0, 1 << 20,
+        "MiB of a host's memory that shall stay available; a rank that sees less ends before the host hangs. 0: none."),
     INT(k3served, restarts, "3", 0, 1000, "Times that the batch script starts a failed engine again in its job."),
     REAL(k3served, restart_delay, "1.0", 0, 3600, "Seconds before it does."),
     REAL(k3served, drain_timeout, "60.0", 0, 86400, "Seconds in which running answers may finish when the job is about to end."),

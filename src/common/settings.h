@@ -42,6 +42,7 @@ struct settings {
         char *backend;
         int slots, prefix_slots;
         int page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
+        int memory_floor_mib;
         int restarts;
         double restart_delay, drain_timeout, away_timeout; /* seconds */
         int keep_mib;

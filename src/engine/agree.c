@@ -10,9 +10,13 @@
 #include <sodium.h>
 
 #include "common/alloc.h"
+#include "common/log.h"
 #include "model/jsontext.h"
 
 enum { CONFIG_BYTES = 16 << 20 };
+
+/* A rank copies less than this share of what the median rank does, or runs below this share of its highest clock. */
+static const double SLOW = 0.85, SLOW_CLOCK = 0.6;
 
 /* What must be the same everywhere, and what a person calls it. */
 static const struct {
@@ -62,11 +66,12 @@ static int check_same(const struct standing *all, int rank, struct k3_error *err
 static int check_memory(const struct standing *all, int ranks, int rank, struct k3_error *err)
 {
     const struct standing *s = &all[rank];
+    const char *gpu = s->health.device.id;
     uint64_t need = 0, available = s->available_bytes;
     int sharing = 0;
 
     for (int r = 0; r < ranks; r++)
-        if (strcmp(all[r].host, s->host) == 0) {
+        if (strcmp(all[r].host, s->host) == 0 && strcmp(all[r].health.device.id, gpu) == 0) {
             sharing++;
             need += all[r].need_bytes;
             if (all[r].available_bytes < available) /* a rank looked later, when others had begun to take theirs */
@@ -77,9 +82,9 @@ static int check_memory(const struct standing *all, int ranks, int rank, struct 
     errno = ENOMEM;
     return k3_errorf(
         err,
-        "node %s has %.2f GiB of memory available and %d rank(s) there need %.2f GiB: take more nodes, or less "
+        "%snode %s has %.2f GiB of memory available and %d rank(s) there need %.2f GiB: take more nodes, or less "
         "of k3served.cache_tokens, slots, prefix_slots or batch_tokens",
-        s->node, (double)available / (1 << 30), sharing, (double)need / (1 << 30));
+        *gpu ? "the GPU of " : "", s->node, (double)available / (1 << 30), sharing, (double)need / (1 << 30));
 }
 
 static int check_problem(const struct standing *all, int ranks, int rank, struct k3_error *err)
@@ -105,18 +110,33 @@ int agree_check(const struct standing *all, int ranks, struct k3_error *err)
     return 0;
 }
 
-uint64_t agree_available_bytes(void)
+static int by_value(const void *a, const void *b)
 {
-    FILE *f = fopen("/proc/meminfo", "re");
-    unsigned long long kib = 0;
-    char line[128];
+    double x = *(const double *)a, y = *(const double *)b;
 
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib << 10;
+    return (x > y) - (x < y);
+}
+
+void agree_log_devices(const struct standing *all, int ranks)
+{
+    double *rate = k3_calloc((size_t)ranks, sizeof *rate);
+
+    for (int r = 0; r < ranks; r++)
+        rate[r] = all[r].health.copy_gbs;
+    qsort(rate, (size_t)ranks, sizeof *rate, by_value);
+    for (int r = 0; r < ranks; r++) {
+        const struct device_health *h = &all[r].health;
+        if (!*h->device.id)
+            continue;
+        log_info("rank %d on %s: %s %s, copies %.0f GB/s, %d of %d MHz, %d C", r, all[r].node, h->device.name,
+                 h->device.id, h->copy_gbs, h->sm_mhz, h->sm_most_mhz, h->celsius);
+        if (h->copy_gbs < SLOW * rate[ranks / 2] || (h->sm_most_mhz > 0 && h->sm_mhz < SLOW_CLOCK * h->sm_most_mhz))
+            log_warning(
+                "rank %d on %s is slow: it copies %.0f GB/s at %d of %d MHz, the median rank %.0f GB/s; all ranks "
+                "will wait for it",
+                r, all[r].node, h->copy_gbs, h->sm_mhz, h->sm_most_mhz, rate[ranks / 2]);
+    }
+    free(rate);
 }
 
 int agree_model_hash(const char *model_dir, char *text, int size, struct k3_error *err)

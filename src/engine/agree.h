@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "gpu/device.h"
 
 /* What a rank says of itself.  Plain memory, zeroed before it is filled. */
 struct standing {
@@ -18,15 +19,16 @@ struct standing {
     int32_t tp, slots, prefix_slots, page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
     struct k3_error problem;  /* why it cannot take part; empty: it can */
     uint64_t need_bytes;      /* by this rank */
-    uint64_t available_bytes; /* on its host, before anything was loaded */
+    uint64_t available_bytes; /* on its host or GPU, before anything was loaded */
+    struct device_health health;
 };
 
 /* -1 with one sentence that names the first rank, and its node, that has a problem or differs from rank 0, or the first
  * host whose ranks need more memory together than it has. */
 int agree_check(const struct standing *all, int ranks, struct k3_error *err);
 
-/* Memory that a host can give without swapping (MemAvailable); 0 when it does not say. */
-uint64_t agree_available_bytes(void);
+/* What each rank's GPU is, for the log, and which of them are slow. */
+void agree_log_devices(const struct standing *all, int ranks);
 /* Hash of DIR/config.json as text. */
 int agree_model_hash(const char *model_dir, char *text, int size, struct k3_error *err);
 

@@ -28,6 +28,7 @@
 #include "engine/step.h"
 #include "gpu/arena.h"
 #include "gpu/device.h"
+#include "gpu/guard.h"
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "model/forward.h"
@@ -47,6 +48,8 @@ struct engine {
     struct plan_limits limits;
     int64_t context;     /* most tokens of a sequence */
     struct vocab *vocab; /* rank 0 */
+    struct device_health health;
+    struct guard *guard;
     struct k3_stream *stream;
 
     struct comm *comm;
@@ -133,13 +136,22 @@ static int know_model(struct engine *e, struct k3_error *err)
         return -1;
     if (!(e->stream = device_stream_create(backend, e->settings->k3served.threads, err)))
         return k3_error_prefix(err, "k3served: ");
-    return 0;
+    return device_look(e->stream, &e->health, err);
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------------------
  */
 
 enum { COMM_BYTES = 32 << 20 }; /* MPI's own buffers and ours */
+
+/* Where the weights will lie: the GPU's memory, the host's, or what both of them share. */
+static uint64_t available_bytes(const struct engine *e)
+{
+    const struct kern_device *d = &e->health.device;
+    uint64_t host = guard_available_bytes();
+
+    return !*d->id || (d->unified && host < d->free) ? host : d->free;
+}
 
 /* What this rank will take; rank 0 prints its own. */
 static uint64_t budget(const struct engine *e)
@@ -163,7 +175,7 @@ static uint64_t budget(const struct engine *e)
         total += row[i].bytes;
     if (e->shard.rank == 0) {
         arena_log_budget(row, rows);
-        log_info("memory %-12s %15llu bytes", "available", (unsigned long long)agree_available_bytes());
+        log_info("memory %-12s %15llu bytes", "available", (unsigned long long)available_bytes(e));
     }
     return total;
 }
@@ -198,7 +210,8 @@ static void stand(struct engine *e, struct standing *mine, const struct k3_error
         return;
     }
     mine->need_bytes = budget(e);
-    mine->available_bytes = agree_available_bytes();
+    mine->available_bytes = available_bytes(e);
+    mine->health = e->health;
 }
 
 static int agree(struct engine *e, const struct k3_error *problem, struct k3_error *err)
@@ -210,6 +223,8 @@ static int agree(struct engine *e, const struct k3_error *problem, struct k3_err
     int rc = boot_exchange(e->boot, "k3.standing", &mine, sizeof mine, all, err);
     if (rc == 0)
         rc = agree_check(all, size, err);
+    if (rc == 0 && e->shard.rank == 0)
+        agree_log_devices(all, size);
     free(all);
     return rc;
 }
@@ -416,8 +431,21 @@ static void close_model(struct engine *e)
     plan_destroy(e->step.plan);
     forward_destroy(e->forward);
     weights_destroy(e->weights);
+    comm_detach(e->comm);
     kern_stream_destroy(e->stream);
     vocab_destroy(e->vocab);
+}
+
+/* On the guard's thread: nothing of the engine is touched. */
+static void starve(uint64_t left, void *arg)
+{
+    struct engine *e = arg;
+    char why[128];
+
+    snprintf(why, sizeof why, "%s: %.2f GiB of memory left: this rank ends before the host hangs", boot_node(e->boot),
+             (double)left / (1 << 30));
+    log_err("%s", why);
+    boot_abort(e->boot, EXIT_CODE_FAILED, why);
 }
 
 int serve(const struct settings *settings, const struct k3_error *problem)
@@ -434,10 +462,14 @@ int serve(const struct settings *settings, const struct k3_error *problem)
     }
     if (!(e.comm = boot_size(e.boot) > 1 ? comm_mpi_create(&err) : comm_self_create()))
         goto out;
+    if (settings->k3served.memory_floor_mib > 0 &&
+        !(e.guard = guard_create((uint64_t)settings->k3served.memory_floor_mib << 20, starve, &e, &err)))
+        comm_abort(e.comm, code);
     code = run(&e, &err);
 out:
     if (code != EXIT_CODE_OK && (!e.boot || boot_rank(e.boot) == 0 || e.step_lost))
         log_err("%s", err.text);
+    guard_destroy(e.guard);
     close_intake(&e);
     if (e.step_lost)
         comm_abort(e.comm, code);

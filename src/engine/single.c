@@ -13,6 +13,7 @@
 enum { PAGE_TOKENS = 64 };
 
 struct single {
+    struct comm *comm;
     struct shard shard;
     struct weights *weights;
     struct k3_stream *stream;
@@ -77,6 +78,7 @@ struct single *single_create(const struct single_options *o, const struct k3_con
 {
     struct single *s = k3_zalloc(sizeof *s);
 
+    s->comm = comm;
     s->shard = (struct shard){.tp = comm_size(comm), .rank = comm_rank(comm)};
     s->pages = (int32_t)((o->tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
     s->page = count_up(s->pages);
@@ -96,6 +98,7 @@ void single_destroy(struct single *s)
     int saved = errno;
     forward_destroy(s->forward);
     weights_destroy(s->weights);
+    comm_detach(s->comm);
     kern_stream_destroy(s->stream);
     free(s->page);
     free(s->output);

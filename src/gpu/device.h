@@ -10,4 +10,13 @@
  * (--gpus-per-task), that is the one. */
 struct k3_stream *device_stream_create(const char *backend, int threads, struct k3_error *err);
 
+/* What a rank's device is and does, looked at for a moment: all zeros on CPU backends. */
+struct device_health {
+    struct kern_device device;
+    double copy_gbs;         /* of a copy within its memory, read and written */
+    int sm_mhz, sm_most_mhz; /* its clock under that load, and the highest; 0 where the driver does not say */
+    int celsius;
+};
+int device_look(struct k3_stream *s, struct device_health *h, struct k3_error *err);
+
 #endif

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "engine/agree.h"
+#include "gpu/guard.h"
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -84,7 +85,7 @@ static void ranks_of_one_host_share_its_memory(void **state)
 static void this_host_says_what_it_has(void **state)
 {
     (void)state;
-    assert_true(agree_available_bytes() > 16 << 20);
+    assert_true(guard_available_bytes() > 16 << 20);
 }
 
 int main(void)
