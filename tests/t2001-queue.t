@@ -90,12 +90,12 @@ is "$(state_of "$fourth")" CANCELLED "and it is over"
 like "$(tail -n 1 "$tmp/log/engine.log")" cancel "the engine was told"
 
 # --- the daemon ends
-fakeclient --quiet submit >"$tmp/one" &
-one=$!
-wait_for 5 grep -q accepted "$tmp/one"
+fakeclient --quiet submit >"$tmp/last" &
+last=$!
+wait_for 5 grep -q accepted "$tmp/last"
 stop_queued
 is $? 0 "SIGTERM ends the daemon cleanly"
-wait $one
-like "$(cat "$tmp/one")" "refused 1 k3queued was stopped" "whoever waits is told"
+wait $last
+like "$(cat "$tmp/last")" "refused 1 k3queued was stopped" "whoever waits is told"
 like "$(cat "$tmp/log/k3queued.log")" "6 requests accepted" "the log has a summary"
 done_testing
