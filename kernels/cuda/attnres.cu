@@ -1,23 +1,40 @@
 /* attnres.cu - the mixture of the block snapshots and the running residual (SPEC 4.3, "mix"), and the norm behind it
  *
- * A row is cut into SPLITS parts.  Where rows are few, a team of as many blocks shares a row: each reads its part of
- * every candidate once, keeps it in registers, and meets the others twice, for the scores and for the norm.  Else a
- * block does the parts of a row one after the other and reads them twice.  The order of every sum is the same: over the
- * lanes and warps of a part, then over the parts.  All fp32. */
+ * A row is cut into PARTS.  Where rows are few, a team of as many blocks shares a row: each reads its part of every
+ * candidate once, keeps it in registers, and hears from the others twice, for the scores and for the norm.  Else a
+ * block takes a whole row, a warp a part, and reads it twice.  The order of every sum is the same: a lane's columns 128
+ * apart, then the lanes, then the parts.  All fp32. */
 #include "kernels/cuda/rows.h"
 
-enum { SPLITS = 8, THREADS = 224, WARPS = THREADS / 32, MOST = K3_MAX_SNAPSHOTS + 1, SUMS = 2 * MOST };
+enum {
+    PARTS = 8,
+    WARPS = 7, /* of a team's block: a thread's four columns are all that it has of a part */
+    THREADS = WARPS * 32,
+    MOST = K3_MAX_SNAPSHOTS + 1,
+    FEW = 9,         /* candidates at most in K3, for which kernels need fewer registers */
+    SUMS = 2 * MOST, /* of a part: v . (norm * proj) and v . v for each candidate */
+};
+
+/* A sum on its way to the other blocks of a team.  It has come when its tag is the row's number of this launch, which
+ * is one more than that of the launch before. */
+struct __align__(8) letter
+{ /* goes at once */
+    float sum;
+    unsigned tag;
+};
+struct team {
+    struct letter of[PARTS][SUMS + 1];
+    unsigned launches;
+};
 
 struct mixture {
     struct cuda_rows v[MOST]; /* the candidates */
     int count;
     struct cuda_vector norm, proj, out;
     struct cuda_rows y;
-    int64_t n;
-    int part; /* columns of a part: a multiple of 4 */
+    int n, part; /* columns of a row and of a part: a multiple of 4 */
     float eps;
-    float *sums;       /* teams: [rows, SPLITS, SUMS + 1] */
-    unsigned *meeting; /* teams: [rows], 0 */
+    struct team *team; /* [rows] */
 };
 
 __device__ static float4 times(float4 a, float4 b)
@@ -25,111 +42,94 @@ __device__ static float4 times(float4 a, float4 b)
     return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
 }
 
-/* A part's sums over the block, two a candidate: v . (norm * proj) and v . v.  They go to `to`, in any memory. */
-__device__ static void add_up(const float *dot, const float *square, int count, float (*room)[SUMS], float *to)
+__device__ static float4 scaled(float4 a, float f)
 {
-    int warp = (int)threadIdx.x / 32;
-
-#pragma unroll
-    for (int i = 0; i < MOST; i++)
-        if (i < count) {
-            float d = cuda_warp_sum(dot[i]), s = cuda_warp_sum(square[i]);
-            if (threadIdx.x % 32 == 0)
-                room[warp][2 * i] = d, room[warp][2 * i + 1] = s;
-        }
-    __syncthreads();
-    if (threadIdx.x < 2 * count) {
-        float sum = 0;
-        for (int w = 0; w < WARPS; w++)
-            sum += room[w][threadIdx.x];
-        to[threadIdx.x] = sum;
-    }
+    return make_float4(a.x * f, a.y * f, a.z * f, a.w * f);
 }
 
-/* What a block knows of its row. */
-struct shared {
-    float room[WARPS][SUMS], sums[SPLITS][SUMS], square[SPLITS], total[SUMS], weight[MOST];
-};
-
-/* The candidates' weights from the parts' sums, for every thread. */
-__device__ static void weigh(const struct mixture &m, struct shared *sh)
+/* Lane i's weight of candidate i, from the sums of all parts. */
+__device__ static float weight_of(const struct mixture &m, const float (*sums)[SUMS + 1])
 {
-    __syncthreads();
-    if (threadIdx.x < 2 * m.count) {
-        float sum = 0;
-        for (int s = 0; s < SPLITS; s++)
-            sum += sh->sums[s][threadIdx.x];
-        sh->total[threadIdx.x] = sum;
-    }
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        int i = (int)threadIdx.x;
-        float score = i < m.count ? sh->total[2 * i] / sqrtf(sh->total[2 * i + 1] / (float)m.n + m.eps) : -INFINITY;
-        float w = expf(score - cuda_warp_max(score)), all = cuda_warp_sum(w);
-        if (i < m.count)
-            sh->weight[i] = w / all;
-    }
-    __syncthreads();
+    int i = (int)threadIdx.x % 32;
+    float dot = 0, square = 0;
+
+    for (int part = 0; i < m.count && part < PARTS; part++)
+        dot += sums[part][2 * i], square += sums[part][2 * i + 1];
+    float score = i < m.count ? dot / sqrtf(square / (float)m.n + m.eps) : -INFINITY;
+    float w = expf(score - cuda_warp_max(score));
+    return w / cuda_warp_sum(w);
 }
 
-__device__ static float4 mixed(const struct mixture &m, const float4 *v, const float *weight)
+/* weight: as of weight_of(). */
+template <int LIMIT> __device__ static float4 mixed(const struct mixture &m, const float4 *v, float weight)
 {
     float4 y = make_float4(0, 0, 0, 0);
 
     if (m.count == 1)
         return v[0];
 #pragma unroll
-    for (int i = 0; i < MOST; i++)
-        if (i < m.count)
-            y = make_float4(y.x + weight[i] * v[i].x, y.y + weight[i] * v[i].y, y.z + weight[i] * v[i].z,
-                            y.w + weight[i] * v[i].w);
+    for (int i = 0; i < LIMIT; i++)
+        if (i < m.count) {
+            float w = __shfl_sync(0xffffffffu, weight, i);
+            y = make_float4(y.x + w * v[i].x, y.y + w * v[i].y, y.z + w * v[i].z, y.w + w * v[i].w);
+        }
     return y;
 }
 
 /* One over the root mean square of the mixture, from its parts' sums of squares. */
-__device__ static float scale_of(const struct mixture &m, const struct shared *sh)
+__device__ static float scale_of(const struct mixture &m, const float (*sums)[SUMS + 1])
 {
     float sum = 0;
 
-    __syncthreads();
-    for (int s = 0; s < SPLITS; s++)
-        sum += sh->square[s];
+    for (int part = 0; part < PARTS; part++)
+        sum += sums[part][SUMS];
     return 1.0f / sqrtf(sum / (float)m.n + m.eps);
 }
 
 /* --- a team a row --------------------------------------------------------------------------------------------------
  */
 
-/* Until all blocks of the team have come for the n-th time.  What they wrote before can be read. */
-__device__ static void meet(unsigned *meeting, unsigned n)
+__device__ static void post(struct letter *to, float sum, unsigned tag)
 {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        atomicAdd(meeting, 1);
-        while (*(volatile unsigned *)meeting < n * SPLITS)
-            ;
-        __threadfence();
-    }
-    __syncthreads();
+    *(volatile unsigned long long *)to = (unsigned long long)tag << 32 | __float_as_uint(sum);
 }
 
-/* The last to leave clears the counter. */
-__device__ static void leave(unsigned *meeting, unsigned n)
+__device__ static float receive(const struct letter *from, unsigned tag)
 {
-    if (threadIdx.x == 0 && atomicAdd(meeting, 1) == (n + 1) * SPLITS - 1)
-        *meeting = 0;
+    unsigned long long bits;
+
+    do
+        bits = *(const volatile unsigned long long *)from;
+    while ((unsigned)(bits >> 32) != tag);
+    return __uint_as_float((unsigned)bits);
 }
 
+template <int LIMIT> struct shared {
+    float of_warp[WARPS][2 * LIMIT][32]; /* a thread's own sums */
+    float sums[PARTS][SUMS + 1];
+};
+
+/* Sum number k of the part, for a whole warp. */
+template <int LIMIT> __device__ static float part_sum(const struct shared<LIMIT> *sh, int k)
+{
+    float sum = 0;
+
+#pragma unroll
+    for (int w = 0; w < WARPS; w++)
+        sum += sh->of_warp[w][k][threadIdx.x % 32];
+    return cuda_warp_sum(sum);
+}
+
+template <int LIMIT>
 __global__ static void __launch_bounds__(THREADS) mix_in_teams(const __grid_constant__ struct mixture m)
 {
-    __shared__ struct shared sh;
-    int64_t t = blockIdx.y, d = (int64_t)blockIdx.x * m.part + threadIdx.x * 4;
-    int64_t end = min(m.n, (int64_t)(blockIdx.x + 1) * m.part);
-    float *sums = m.sums + t * SPLITS * (SUMS + 1);
-    float4 v[MOST], w = make_float4(0, 0, 0, 0), out = w;
-    float dot[MOST], square[MOST];
-    unsigned met = 0;
+    __shared__ struct shared<LIMIT> sh;
+    int64_t t = blockIdx.y;
+    int part = (int)blockIdx.x, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int d = part * m.part + (int)threadIdx.x * 4, end = min(m.n, (part + 1) * m.part);
+    struct team *team = m.team + t;
+    float4 v[LIMIT], w = make_float4(0, 0, 0, 0), out = w;
+    float weight = 1;
 
     if (m.count > 1)
         w = times(cuda_load4(m.norm, d, end), cuda_load4(m.proj, d, end));
@@ -137,106 +137,105 @@ __global__ static void __launch_bounds__(THREADS) mix_in_teams(const __grid_cons
         out = cuda_load4(m.out, d, end);
     cuda_wait();
     cuda_next();
+    unsigned tag = *(volatile unsigned *)&team->launches + 1;
 #pragma unroll
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < LIMIT; i++)
         if (i < m.count)
             v[i] = cuda_load4(m.v[i][t], d, end);
     if (m.count > 1) {
 #pragma unroll
-        for (int i = 0; i < MOST; i++)
-            if (i < m.count)
-                dot[i] = cuda_dot4(v[i], w), square[i] = cuda_dot4(v[i], v[i]);
-        add_up(dot, square, m.count, sh.room, sums + blockIdx.x * (SUMS + 1));
-        meet(m.meeting + t, ++met);
-        for (int j = (int)threadIdx.x; j < SPLITS * 2 * m.count; j += THREADS) {
-            int s = j / (2 * m.count), k = j % (2 * m.count);
-            sh.sums[s][k] = __ldcg(sums + s * (SUMS + 1) + k); /* others wrote it: past the first-level cache */
+        for (int i = 0; i < LIMIT; i++)
+            if (i < m.count) {
+                sh.of_warp[warp][2 * i][lane] = cuda_dot4(v[i], w);
+                sh.of_warp[warp][2 * i + 1][lane] = cuda_dot4(v[i], v[i]);
+            }
+        __syncthreads();
+        for (int k = warp; k < 2 * m.count; k += WARPS) {
+            float sum = part_sum(&sh, k);
+            if (lane == 0)
+                post(&team->of[part][k], sum, tag);
         }
-        weigh(m, &sh);
+        for (int j = (int)threadIdx.x; j < PARTS * 2 * m.count; j += THREADS)
+            sh.sums[j / (2 * m.count)][j % (2 * m.count)] =
+                receive(&team->of[j / (2 * m.count)][j % (2 * m.count)], tag);
+        __syncthreads();
+        weight = weight_of(m, sh.sums);
     }
-    float4 y = mixed(m, v, sh.weight);
+    float4 y = mixed<LIMIT>(m, v, weight);
     if (m.out.data) {
-        float sum = cuda_block_sum(cuda_dot4(y, y), sh.room[0]);
-        if (threadIdx.x == 0)
-            sums[blockIdx.x * (SUMS + 1) + SUMS] = sum;
-        meet(m.meeting + t, ++met);
-        if (threadIdx.x < SPLITS)
-            sh.square[threadIdx.x] = __ldcg(sums + threadIdx.x * (SUMS + 1) + SUMS);
-        float r = scale_of(m, &sh);
-        y = make_float4(y.x * r * out.x, y.y * r * out.y, y.z * r * out.z, y.w * r * out.w);
+        sh.of_warp[warp][0][lane] = cuda_dot4(y, y);
+        __syncthreads();
+        if (warp == 0) {
+            float sum = part_sum(&sh, 0);
+            if (lane == 0)
+                post(&team->of[part][SUMS], sum, tag);
+            if (lane < PARTS)
+                sh.sums[lane][SUMS] = receive(&team->of[lane][SUMS], tag);
+        }
+        __syncthreads();
+        y = times(scaled(y, scale_of(m, sh.sums)), out);
     }
     cuda_store4(m.y[t], d, end, y);
-    leave(m.meeting + t, met);
+    if (part == 0 && threadIdx.x == 0 && (m.count > 1 || m.out.data)) /* all have read it who have written */
+        team->launches = tag;
 }
 
 /* --- a block a row -------------------------------------------------------------------------------------------------
  */
 
-/* The sums of one part. */
-__device__ static void score_part(const struct mixture &m, int64_t t, int part, struct shared *sh)
+template <int LIMIT>
+__global__ static void __launch_bounds__(PARTS * 32) mix_in_blocks(const __grid_constant__ struct mixture m)
 {
-    int64_t begin = (int64_t)part * m.part, end = min(m.n, begin + m.part);
-    float dot[MOST] = {}, square[MOST] = {};
-
-    for (int64_t d = begin + threadIdx.x * 4; d < end; d += THREADS * 4) {
-        float4 w = times(cuda_load4(m.norm, d, end), cuda_load4(m.proj, d, end));
-#pragma unroll
-        for (int i = 0; i < MOST; i++)
-            if (i < m.count) {
-                float4 v = cuda_load4(m.v[i][t], d, end);
-                dot[i] += cuda_dot4(v, w), square[i] += cuda_dot4(v, v);
-            }
-    }
-    __syncthreads(); /* room was read */
-    add_up(dot, square, m.count, sh->room, sh->sums[part]);
-}
-
-/* The mixture of one part, and the sum of its squares. */
-__device__ static void mix_part(const struct mixture &m, int64_t t, int part, struct shared *sh)
-{
-    int64_t begin = (int64_t)part * m.part, end = min(m.n, begin + m.part);
-    float sum = 0;
-
-    for (int64_t d = begin + threadIdx.x * 4; d < end; d += THREADS * 4) {
-        float4 v[MOST];
-#pragma unroll
-        for (int i = 0; i < MOST; i++)
-            if (i < m.count)
-                v[i] = cuda_load4(m.v[i][t], d, end);
-        float4 y = mixed(m, v, sh->weight);
-        cuda_store4(m.y[t], d, end, y);
-        sum += cuda_dot4(y, y);
-    }
-    sum = cuda_block_sum(sum, sh->room[0]);
-    if (threadIdx.x == 0)
-        sh->square[part] = sum;
-}
-
-__global__ static void __launch_bounds__(THREADS) mix_in_blocks(const __grid_constant__ struct mixture m)
-{
-    __shared__ struct shared sh;
+    __shared__ float sums[PARTS][SUMS + 1];
     int64_t t = blockIdx.x;
+    int part = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int begin = part * m.part + lane * 4, end = min(m.n, (part + 1) * m.part);
+    float weight = 1, all = 0;
+    float4 v[LIMIT];
 
     cuda_wait();
     cuda_next();
     if (m.count > 1) {
-        for (int part = 0; part < SPLITS; part++)
-            score_part(m, t, part, &sh);
-        weigh(m, &sh);
+        float dot[LIMIT] = {}, square[LIMIT] = {};
+        for (int d = begin; d < end; d += 128) {
+            float4 w = times(cuda_load4(m.norm, d, end), cuda_load4(m.proj, d, end));
+#pragma unroll
+            for (int i = 0; i < LIMIT; i++)
+                if (i < m.count)
+                    v[i] = cuda_load4(m.v[i][t], d, end);
+#pragma unroll
+            for (int i = 0; i < LIMIT; i++)
+                if (i < m.count)
+                    dot[i] += cuda_dot4(v[i], w), square[i] += cuda_dot4(v[i], v[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < LIMIT; i++)
+            if (i < m.count) {
+                float a = cuda_warp_sum(dot[i]), b = cuda_warp_sum(square[i]);
+                if (lane == 0)
+                    sums[part][2 * i] = a, sums[part][2 * i + 1] = b;
+            }
+        __syncthreads();
+        weight = weight_of(m, sums);
     }
-    for (int part = 0; part < SPLITS; part++)
-        mix_part(m, t, part, &sh);
+    for (int d = part * m.part; d < end; d += 128) { /* whole warps: mixed() passes weights from lane to lane */
+#pragma unroll
+        for (int i = 0; i < LIMIT; i++)
+            if (i < m.count)
+                v[i] = cuda_load4(m.v[i][t], d + lane * 4, end);
+        float4 y = mixed<LIMIT>(m, v, weight);
+        cuda_store4(m.y[t], d + lane * 4, end, y);
+        all += cuda_dot4(y, y);
+    }
     if (!m.out.data)
         return;
-    float r = scale_of(m, &sh);
-    for (int part = 0; part < SPLITS; part++) {
-        int64_t begin = (int64_t)part * m.part, end = min(m.n, begin + m.part);
-        for (int64_t d = begin + threadIdx.x * 4; d < end; d += THREADS * 4) { /* what this thread wrote */
-            float4 y = cuda_load4(m.y[t], d, end), out = cuda_load4(m.out, d, end);
-            cuda_store4(m.y[t], d, end,
-                        make_float4(y.x * r * out.x, y.y * r * out.y, y.z * r * out.z, y.w * r * out.w));
-        }
-    }
+    all = cuda_warp_sum(all);
+    if (lane == 0)
+        sums[part][SUMS] = all;
+    __syncthreads();
+    float r = scale_of(m, sums);
+    for (int d = begin; d < end; d += 128) /* what this lane wrote */
+        cuda_store4(m.y[t], d, end, times(scaled(cuda_load4(m.y[t], d, end), r), cuda_load4(m.out, d, end)));
 }
 
 /* -------------------------------------------------------------------------------------------------------------------
@@ -248,6 +247,10 @@ extern "C" int cuda_attnres(const struct attnres_args *a, struct k3_stream *s)
     struct mixture m = {};
     int64_t rows = a->p->rows;
 
+    if (a->p->cols > INT32_MAX / 2) {
+        errno = EINVAL;
+        return -1;
+    }
     for (int i = 0; i <= a->snapshots; i++)
         m.v[i] = cuda_rows_of(i < a->snapshots ? &a->snapshot[i] : a->p);
     m.count = a->snapshots + 1;
@@ -258,13 +261,14 @@ extern "C" int cuda_attnres(const struct attnres_args *a, struct k3_stream *s)
     if (a->out)
         m.out = cuda_vector_of(a->out);
     m.y = cuda_rows_of(a->y);
-    m.n = a->p->cols;
-    m.part = (int)((m.n + 4 * SPLITS - 1) / (4 * SPLITS)) * 4;
+    m.n = (int)a->p->cols;
+    m.part = (m.n + 4 * PARTS - 1) / (4 * PARTS) * 4;
     m.eps = a->eps;
-    m.sums = (float *)c->workspace;
-    m.meeting = c->counters;
+    m.team = (struct team *)c->letters;
     /* Teams wait for their own, so all blocks must fit the GPU together: two of them fit an SM. */
-    if (m.part <= THREADS * 4 && rows * SPLITS <= 2 * c->sms)
-        return cuda_launch(s, "attnres", mix_in_teams, dim3(SPLITS, (unsigned)rows), THREADS, 0, m);
-    return cuda_launch(s, "attnres", mix_in_blocks, (unsigned)rows, THREADS, 0, m);
+    if (m.part <= THREADS * 4 && rows * PARTS <= 2 * c->sms && rows * (int64_t)sizeof *m.team <= CUDA_LETTERS)
+        return cuda_launch(s, "attnres", m.count <= FEW ? mix_in_teams<FEW> : mix_in_teams<MOST>,
+                           dim3(PARTS, (unsigned)rows), THREADS, 0, m);
+    return cuda_launch(s, "attnres", m.count <= FEW ? mix_in_blocks<FEW> : mix_in_blocks<MOST>, (unsigned)rows,
+                       PARTS * 32, 0, m);
 }

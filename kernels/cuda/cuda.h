@@ -21,7 +21,7 @@ extern "C" {
 #include "kernels/backend.h"
 }
 
-enum { CUDA_COUNTERS = 1 << 16 };
+enum { CUDA_COUNTERS = 1 << 16, CUDA_LETTERS = 1 << 18 };
 
 struct cuda_stream {
     struct k3_stream base;
@@ -31,6 +31,7 @@ struct cuda_stream {
     char *workspace;    /* for what lies between the kernels of one operation; an operation may use all of it */
     size_t workspace_bytes;
     unsigned *counters; /* CUDA_COUNTERS, for blocks that wait for each other; every kernel leaves them 0 */
+    char *letters;      /* CUDA_LETTERS bytes, 0 at first, that attnres alone writes */
     char error[256];
 };
 

@@ -25,6 +25,7 @@ static void destroy(struct k3_stream *s)
         cudaStreamDestroy(c->stream);
     cudaFree(c->workspace);
     cudaFree(c->counters);
+    cudaFree(c->letters);
     free(c);
 }
 
@@ -42,7 +43,7 @@ static int describe(const struct k3_stream *s, struct kern_device *d)
     if (cuda_failed(c, "device", cudaGetDeviceProperties(&prop, c->device)) < 0 ||
         cuda_failed(c, "device", cudaMemGetInfo(&free_bytes, &total)) < 0)
         return -1;
-    snprintf(d->name, sizeof d->name, "%s", prop.name);
+    snprintf(d->name, sizeof d->name, "%.63s", prop.name);
     snprintf(d->id, sizeof d->id, "%08x:%02x:%02x.0", (unsigned)prop.pciDomainID, (unsigned)prop.pciBusID,
              (unsigned)prop.pciDeviceID);
     d->free = free_bytes;
@@ -243,7 +244,9 @@ extern "C" struct k3_stream *cuda_stream_create(int device)
         cuda_failed(c, "stream", cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) < 0 ||
         cuda_failed(c, "workspace", cudaMalloc((void **)&c->workspace, c->workspace_bytes)) < 0 ||
         cuda_failed(c, "workspace", cudaMalloc((void **)&c->counters, CUDA_COUNTERS * sizeof *c->counters)) < 0 ||
-        cuda_failed(c, "workspace", cudaMemset(c->counters, 0, CUDA_COUNTERS * sizeof *c->counters)) < 0) {
+        cuda_failed(c, "workspace", cudaMemset(c->counters, 0, CUDA_COUNTERS * sizeof *c->counters)) < 0 ||
+        cuda_failed(c, "workspace", cudaMalloc((void **)&c->letters, CUDA_LETTERS)) < 0 ||
+        cuda_failed(c, "workspace", cudaMemset(c->letters, 0, CUDA_LETTERS)) < 0) {
         int saved = errno;
         destroy(&c->base);
         errno = saved;

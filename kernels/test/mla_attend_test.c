@@ -173,36 +173,39 @@ static void absorbed_equals_expanded(void **state)
 
 /* A prompt in one step gives the bits of the same prompt in many, whatever pages it got: cut anywhere as rows of an
  * answer, at multiples of the block as a prompt's. */
-static void prompt_in_pieces(int32_t prompt)
+static void prompt_in_pieces(const char *backend, int32_t prompt)
 {
     enum { ROWS = 275, HEADS = 3, STRIDE = ROWS / PAGE + 1 };
-    struct k3_stream *s = kern_stream_create("cpu", 2);
+    struct k3_stream *s = kern_stream_create(backend, 2);
     struct k3_tensor q = tensor_random(ROWS, HEADS * 192, 0, -1, 1),
                      kv_b = tensor_weights(K3_BF16, HEADS * 256, 512, 0);
     struct k3_tensor kv = tensor_random(ROWS, K3_CACHE_DIM, 0, -1, 1), w = tensor_weights(K3_BF16, 1, 512, 0);
     struct k3_tensor y[2] = {tensor_f32(ROWS, HEADS * 128, 0), tensor_f32(ROWS, HEADS * 128, 0)};
+    float *nothing = malloc(sizeof(float) * STRIDE * PAGE * K3_CACHE_DIM);
+    memset(nothing, 0xff, sizeof(float) * STRIDE * PAGE * K3_CACHE_DIM);
     for (int way = 0; way < 2; way++) {
-        float *data = malloc(sizeof(float) * STRIDE * PAGE * K3_CACHE_DIM);
-        struct kern_latents cache = {data, K3_F32, PAGE};
+        struct kern_latents cache = check_latents(s, nothing, STRIDE * PAGE, PAGE);
         int32_t pages[STRIDE];
         for (int i = 0; i < STRIDE; i++)
             pages[i] = way == 0 ? i : (i * 7 + 3) % STRIDE; /* STRIDE is 18, which 7 does not divide */
-        memset(data, 0xff, sizeof(float) * STRIDE * PAGE * K3_CACHE_DIM);
         for (int64_t t = 0, n; t < ROWS; t += n) {
             n = way == 0 ? ROWS : prompt > 0 ? 64 * (1 + random_below(2)) : 1 + random_below(40);
             n = t + n < ROWS ? n : ROWS - t;
             int32_t rows[2] = {0, (int32_t)n};
-            struct kern_batch b = {(int32_t)n, 1, rows, slot, &t, pages, STRIDE, &prompt};
+            struct kern_batch all = {(int32_t)n, 1, rows, slot, &t, pages, STRIDE, &prompt};
+            struct kern_batch b = batch_part(&all, 0, 1);
             struct k3_tensor kv_part = tensor_rows(&kv, t, t + n), q_part = tensor_rows(&q, t, t + n);
             struct k3_tensor y_part = tensor_rows(&y[way], t, t + n);
             assert_int_equal(kern_mla_append(&(struct mla_append_args){&kv_part, &w, &cache, &b, 1e-6f}, s), 0);
             assert_int_equal(
                 kern_mla_attend(&(struct mla_attend_args){&q_part, &kv_b, &y_part, &cache, &b, HEADS, 0.0722f}, s), 0);
+            assert_int_equal(kern_sync(s), 0);
         }
-        free(data);
+        free(cache.data);
     }
     assert_memory_equal(y[0].data, y[1].data, sizeof(float) * ROWS * HEADS * 128);
     kern_stream_destroy(s);
+    free(nothing);
     tensor_free(&q);
     tensor_free(&kv_b);
     tensor_free(&kv);
@@ -214,9 +217,14 @@ static void prompt_in_pieces(int32_t prompt)
 static void cuts_and_pages_leave_no_trace(void **state)
 {
     (void)state;
-    prompt_in_pieces(0);
-    for (int i = 0; i < 4; i++)
-        prompt_in_pieces(275);
+    static const char *const backends[] = {"cpu", "cuda"};
+    for (int i = 0; i < 2; i++) {
+        if (!check_has(backends[i]))
+            continue;
+        prompt_in_pieces(backends[i], 0);
+        for (int turn = 0; turn < 4; turn++)
+            prompt_in_pieces(backends[i], 275);
+    }
 }
 
 int main(void)
