@@ -45,7 +45,7 @@ agrees() {
 agrees "cpu" k3run
 agrees "cpu, 3 threads" k3run --threads 3
 agrees "ref" k3run --backend ref
-for chunk in 1 7 64 200; do
+for chunk in 1 7 64 128 200; do
     agrees "prefill in steps of $chunk" k3run --prefill-chunk $chunk
 done
 

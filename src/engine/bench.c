@@ -100,7 +100,7 @@ out:
 static int load(struct bench *b, struct k3_error *err)
 {
     const struct bench_options *o = b->o;
-    struct plan_limits l = {.rows = o->chunk > BENCH_BATCH ? o->chunk : BENCH_BATCH,
+    struct plan_limits l = {.rows = o->chunk + BENCH_BATCH,
                             .slots = BENCH_BATCH,
                             .pages = BENCH_BATCH * SLOT_PAGES,
                             .slot_pages = SLOT_PAGES,

@@ -108,7 +108,7 @@ static const struct {
     {"seed", "N", "the same seed gives the same text (default: a random one)", OPT_SEED},
     {"ignore-eos", NULL, "go on after the end of the answer", OPT_IGNORE_EOS},
     {"output", "text|tokens", "write text or token ids (default text)", OPT_OUTPUT},
-    {"prefill-chunk", "N", "prompt tokens a step (default 128)", OPT_PREFILL_CHUNK},
+    {"prefill-chunk", "N", "prompt tokens a step (default 256)", OPT_PREFILL_CHUNK},
     {"dump-logits", "FILE", "write the prompt's logits; stops there unless --max-tokens is given", OPT_DUMP_LOGITS},
     {"dump-hidden", "FILE", "write the residual after each layer; stops likewise", OPT_DUMP_HIDDEN},
     {"tokenize", NULL, "turn stdin into token ids; nothing in it is a control token", OPT_TOKENIZE},
@@ -676,6 +676,7 @@ static int load(struct run *r, struct k3_error *err)
         .threads = o->threads > 0 ? o->threads : default_threads(r->comm),
         .rows = prompt < o->prefill_chunk ? (int32_t)prompt : o->prefill_chunk,
         .tokens = prompt + r->max_tokens,
+        .prompt = (int32_t)prompt,
         .all_outputs = o->dump_logits != NULL,
     };
 
@@ -810,6 +811,12 @@ static int bench(const struct options *o, struct k3_error *err)
 
     if (!comm)
         return -1;
+    if (o->prefill_chunk % K3_PREFILL_BLOCK != 0) {
+        k3_errorf(err, "--bench: --prefill-chunk (%d) must be a multiple of %d", o->prefill_chunk, K3_PREFILL_BLOCK);
+        say_for_all(comm, err);
+        comm_destroy(comm);
+        return -1;
+    }
     struct bench_options bo = {.model = o->model,
                                .backend = o->backend,
                                .threads = o->threads > 0 ? o->threads : default_threads(comm),
@@ -857,7 +864,7 @@ int main(int argc, char **argv)
     struct options o = {
         .backend = "cpu",
         .max_tokens = -1,
-        .prefill_chunk = 128,
+        .prefill_chunk = 256,
         .sampling = {.temperature = 1.0f, .top_p = 0.95f},
     };
     struct k3_error err = {""};

@@ -159,13 +159,13 @@ static struct checkpoint *free_place(struct prefix *p)
 
 static struct checkpoint *exactly(struct prefix *p, const struct prefix_hash *chain, int32_t n)
 {
-    for (int32_t i = 0; i < p->checkpoints && n > 0; i++)
+    for (int32_t i = 0; i < p->checkpoints; i++)
         if (p->checkpoint[i].pages == n && covers(&p->checkpoint[i], chain, n))
             return &p->checkpoint[i];
     return NULL;
 }
 
-int32_t prefix_keep(struct prefix *p, const struct prefix_hash *chain, const int32_t *page, int32_t n, bool instead)
+int32_t prefix_keep(struct prefix *p, const struct prefix_hash *chain, const int32_t *page, int32_t n)
 {
     struct checkpoint *c = exactly(p, chain, n);
 
@@ -173,7 +173,7 @@ int32_t prefix_keep(struct prefix *p, const struct prefix_hash *chain, const int
         c->used = ++p->clock;
         return -1;
     }
-    if (!(instead && (c = exactly(p, chain, n - 1))) && !(c = free_place(p)) && !(c = oldest(p, NULL)))
+    if (!(c = free_place(p)) && !(c = oldest(p, NULL)))
         return -1;
     cache_keep(p->cache, page, n);
     evict(p, c);

@@ -8,9 +8,9 @@
  * A page is known by the hash of all tokens up to its end under a key of the user (BLAKE2b, by libsodium), which the
  * queue daemon derives from a secret: nobody finds another user's pages, nor learns by the clock that they are there.
  *
- * Checkpoints are taken where a prompt's last full page ends, where a prompt leaves an earlier one with which it began
- * (the point from which a third may go another way: Pan et al., "Marconi", arXiv:2411.19379), and at the last page that
- * an answer filled. */
+ * Checkpoints are taken of prompts only, at pages that end at a multiple of K3_EXPAND_BLOCK tokens: at the last, and
+ * where a prompt leaves an earlier one with which it began (the point from which a third may go another way: Pan et
+ * al., "Marconi", arXiv:2411.19379). */
 #ifndef K3_ENGINE_PREFIX_H
 #define K3_ENGINE_PREFIX_H
 
@@ -44,9 +44,9 @@ int32_t prefix_meet(struct prefix *p, const struct prefix_hash *chain, int32_t n
 /* Take slots as cache_reserve() does, the first beginning with the pages of a checkpoint (-1: none); evicts others when
  * that is what it takes. */
 int prefix_reserve(struct prefix *p, const struct cache_need *need, int32_t checkpoint, int32_t *slot);
-/* A place for the state that belongs to these n pages: free, or that of the checkpoint for the first n - 1 of them when
- * `instead` says so, or the least recently used.  -1: there is none, or the state is kept already. */
-int32_t prefix_keep(struct prefix *p, const struct prefix_hash *chain, const int32_t *page, int32_t n, bool instead);
+/* A place for the state that belongs to these n pages: free, or that of the least recently used.  -1: there is none, or
+ * the state is kept already. */
+int32_t prefix_keep(struct prefix *p, const struct prefix_hash *chain, const int32_t *page, int32_t n);
 /* Evict all that covers only pages of these. */
 void prefix_forget(struct prefix *p, const struct prefix_hash *chain, int32_t n);
 

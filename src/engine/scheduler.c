@@ -13,7 +13,7 @@ struct lane {
     int32_t slot;
     int32_t rows;     /* in the step that runs now */
     int32_t shared;   /* pages, after which a checkpoint is taken: where the prompt leaves an earlier one, ... */
-    int32_t complete; /* ... and the last that the prompt fills; after it, at each page of the answer */
+    int32_t complete; /* ... and the last of the prompt's */
     /* Of several choices: */
     int32_t forks;     /* wait for this one to have run the prompt, and then begin with its state */
     int32_t source;    /* slot that this one forks from, -1: none, or it has */
@@ -160,16 +160,26 @@ struct sequence *scheduler_reap(struct scheduler *s)
     return NULL;
 }
 
-/* Full pages before the last token that is known, or the last that all choices begin with: that one has to run, for its
- * logits. */
+/* The most of these pages that end where a checkpoint may be taken: every token before has the form then that it would
+ * have in a longer prompt, too (struct kern_batch). */
+static int32_t whole_blocks(const struct scheduler *s, int32_t pages)
+{
+    while (pages * cache_page_tokens(s->cache) % K3_EXPAND_BLOCK != 0)
+        pages--;
+    return pages;
+}
+
+/* Full pages of the prompt before the last token that is known, or the last that all choices begin with: that one has
+ * to run, for its logits.  Answers run in other forms than the prompt that they may become a part of. */
 static int32_t pages_to_run(const struct scheduler *s, const struct sequence *q, int32_t forks)
 {
-    int32_t tokens = cache_page_tokens(s->cache), pages, pending, most;
+    int32_t tokens = cache_page_tokens(s->cache), pages, pending, most = sequence_prompt_tokens(q);
 
     sequence_chain(q, &pages);
     sequence_pending(q, &pending);
-    most = ((forks > 0 ? sequence_prompt_tokens(q) : pending) - 1) / tokens;
-    return pages < most ? pages : most;
+    if (forks > 0 || most == pending)
+        most--;
+    return whole_blocks(s, pages < most / tokens ? pages : most / tokens);
 }
 
 static struct sequence *next_live(struct sequence *q)
@@ -220,7 +230,7 @@ static bool admit_one(struct scheduler *s, struct plan *p)
         plan_add_load(p, checkpoint, s->taken[0], found);
     struct lane lane = {.q = q,
                         .slot = s->taken[0],
-                        .shared = prefix_meet(s->prefix, chain, complete),
+                        .shared = whole_blocks(s, prefix_meet(s->prefix, chain, complete)),
                         .complete = complete,
                         .forks = need.forks,
                         .source = -1};
@@ -274,19 +284,17 @@ static int64_t until_fork(const struct lane *lane)
     return lane->forks > 0 ? sequence_prompt_tokens(lane->q) - sequence_position(lane->q) : INT64_MAX;
 }
 
-/* Keep the state of a lane that has come to the end of a page where a checkpoint belongs.  An answer moves the one
- * that it has along. */
+/* Keep the state of a lane that has come to the end of a page where a checkpoint belongs. */
 static void take_checkpoint(struct scheduler *s, const struct lane *lane, struct plan *p)
 {
     int32_t tokens = cache_page_tokens(s->cache), known, has;
     int32_t pages = (int32_t)(sequence_position(lane->q) / tokens);
-    const struct prefix_hash *chain = sequence_chain(lane->q, &known);
 
-    if (pages == 0 || pages > known || sequence_position(lane->q) % tokens != 0 ||
-        (pages != lane->shared && pages < lane->complete))
+    if (pages == 0 || sequence_position(lane->q) % tokens != 0 || (pages != lane->shared && pages != lane->complete))
         return;
+    const struct prefix_hash *chain = sequence_chain(lane->q, &known);
     const int32_t *page = cache_pages(s->cache, lane->slot, &has);
-    int32_t checkpoint = prefix_keep(s->prefix, chain, page, pages, pages - 1 > lane->complete);
+    int32_t checkpoint = prefix_keep(s->prefix, chain, page, pages);
     if (checkpoint >= 0)
         plan_add_save(p, lane->slot, checkpoint, pages);
 }
@@ -327,17 +335,25 @@ static bool want_outputs(struct scheduler *s, const struct lane *lane, int32_t p
     return s->outputs > before;
 }
 
-/* Give a lane its pages and rows in the step. */
+/* How many of so many tokens of its prompt a lane runs in this step: where more follow, whole blocks. */
+static int64_t prompt_rows(const struct scheduler *s, const struct lane *lane, int64_t left, int64_t room)
+{
+    int64_t rows = least(least(left, until_checkpoint(s, lane)), room);
+
+    return rows < left ? rows / K3_PREFILL_BLOCK * K3_PREFILL_BLOCK : rows;
+}
+
+/* Give a lane its pages and rows in the step, all of its prompt or all of its answer. */
 static void schedule(struct scheduler *s, struct lane *lane, struct plan *p, int32_t *logits)
 {
     int32_t pending, had, has;
     const int32_t *token = sequence_pending(lane->q, &pending);
-    int64_t pos = sequence_position(lane->q);
+    int64_t pos = sequence_position(lane->q), prompt = sequence_prompt_tokens(lane->q);
+    int64_t room = least(plan_room(p), s->chunk);
 
     if (lane->source >= 0) /* the prompt runs elsewhere */
         return;
-    lane->rows = (int32_t)least(least(least(pending, until_fork(lane)), until_checkpoint(s, lane)),
-                                least(plan_room(p), s->chunk));
+    lane->rows = (int32_t)(pos < prompt ? prompt_rows(s, lane, prompt - pos, room) : least(pending, room));
     if (lane->rows == 0)
         return;
     take_checkpoint(s, lane, p);
@@ -347,7 +363,7 @@ static void schedule(struct scheduler *s, struct lane *lane, struct plan *p, int
     for (int32_t i = had; i < has; i++)
         plan_add_page(p, lane->slot, i, page[i]);
     bool wanted = want_outputs(s, lane, pending, *logits);
-    plan_add(p, lane->slot, pos, token, lane->rows, 0, wanted);
+    plan_add(p, lane->slot, pos, token, lane->rows, pos < prompt ? (int32_t)prompt : 0, wanted);
     *logits += wanted;
 }
 

@@ -3,7 +3,9 @@
  * Sequences are admitted in the order in which they came, as soon as a slot is free and their pages can be reserved;
  * one that does not fit yet holds back those behind it, so that nobody overtakes.  A step takes a row of every sequence
  * that decodes, then fills up with chunks of prompts, the earliest admitted first.  A prompt begins behind the pages
- * that a checkpoint has of it, and chunks end where checkpoints are to be taken (prefix.h).
+ * that a checkpoint has of it, and chunks end where checkpoints are to be taken (prefix.h), at a multiple of
+ * K3_PREFILL_BLOCK tokens in any case, or where the prompt ends; the answer that an earlier engine began follows in
+ * steps of its own.  So whoever else is in a step, a row runs in the same form of KDA and MLA (struct kern_batch).
  *
  * A request for several answers is admitted as one: a slot for each of its choices, and pages for all, those that the
  * prompt fills counted once.  The prompt runs in the slot of one.  Its last row's logits give every choice its first
@@ -22,7 +24,8 @@
 struct scheduler;
 
 /* Borrows the cache, which has `slots` slots, and the checkpoints of prefixes in it.  A step has at most `chunk` rows
- * of one sequence. */
+ * of one sequence, no less than K3_PREFILL_BLOCK; a page is a multiple of that, and a step has room for one block more
+ * than slots, or a prompt might never begin. */
 struct scheduler *scheduler_create(struct cache *c, struct prefix *prefix, int32_t slots, int32_t chunk);
 /* Destroys the sequences that are left, too. */
 void scheduler_destroy(struct scheduler *s);

@@ -84,8 +84,12 @@ static int set_limits(struct engine *e, struct k3_error *err)
     errno = EINVAL;
     if (tp != 0 && tp != size)
         return k3_errorf(err, "k3served.tp is %d, but the job has %d ranks", tp, size);
-    if (rows < slots)
-        return k3_errorf(err, "k3served.batch_tokens (%d) must not be below k3served.slots (%d)", rows, slots);
+    if (rows < slots + K3_PREFILL_BLOCK)
+        return k3_errorf(err, "k3served.batch_tokens (%d) must not be below k3served.slots + %d (%d)", rows,
+                         K3_PREFILL_BLOCK, slots + K3_PREFILL_BLOCK);
+    if (page_tokens % K3_PREFILL_BLOCK != 0 || e->settings->k3served.prefill_chunk % K3_PREFILL_BLOCK != 0)
+        return k3_errorf(err, "k3served.page_tokens (%d) and k3served.prefill_chunk (%d) must be multiples of %d",
+                         page_tokens, e->settings->k3served.prefill_chunk, K3_PREFILL_BLOCK);
     if (pages < 1)
         return k3_errorf(err, "k3served.cache_tokens (%d) must not be below k3served.page_tokens (%d)",
                          e->settings->k3served.cache_tokens, page_tokens);

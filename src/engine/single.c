@@ -20,7 +20,7 @@ struct single {
     struct forward *forward;
     int32_t *page;   /* page n is the n-th */
     int32_t *output; /* [rows]: 0, 1, 2 ... */
-    int32_t pages;
+    int32_t pages, prompt;
     int64_t length; /* tokens so far */
 };
 
@@ -81,6 +81,7 @@ struct single *single_create(const struct single_options *o, const struct k3_con
     s->comm = comm;
     s->shard = (struct shard){.tp = comm_size(comm), .rank = comm_rank(comm)};
     s->pages = (int32_t)((o->tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
+    s->prompt = o->prompt;
     s->page = count_up(s->pages);
     s->output = count_up(o->rows);
     if (load(s, o, c, comm, err) < 0) {
@@ -111,10 +112,20 @@ struct forward *single_forward(struct single *s)
     return s->forward;
 }
 
+/* What struct kern_batch says of the next n tokens. */
+static int32_t prefill_of(const struct single *s, int32_t n)
+{
+    int64_t end = s->length + n;
+
+    if (s->length % K3_PREFILL_BLOCK != 0 || end > s->prompt || (end < s->prompt && end % K3_PREFILL_BLOCK != 0))
+        return 0;
+    return s->prompt;
+}
+
 int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_outputs outputs, const float **logits,
                 struct k3_error *err)
 {
-    const int32_t begin[2] = {0, n}, slot = 0, last = n - 1;
+    const int32_t begin[2] = {0, n}, slot = 0, last = n - 1, prefill = prefill_of(s, n);
     struct forward_step step = {
         .batch = {.rows = n,
                   .seqs = 1,
@@ -122,7 +133,8 @@ int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_o
                   .slot = &slot,
                   .pos = &s->length,
                   .pages = s->page,
-                  .page_stride = s->pages},
+                  .page_stride = s->pages,
+                  .prefill = &prefill},
         .token = token,
         .output = outputs == SINGLE_LAST ? &last : s->output,
         .outputs = outputs == SINGLE_NONE   ? 0

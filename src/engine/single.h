@@ -18,6 +18,7 @@ struct single_options {
     int threads;
     int32_t rows;    /* most tokens in a step */
     int64_t tokens;  /* room for the sequence */
+    int32_t prompt;  /* how many of them are the prompt */
     int all_outputs; /* logits may be asked for every row, not only the last */
 };
 
@@ -33,7 +34,8 @@ void single_destroy(struct single *s);
 /* For forward_trace().  Borrowed. */
 struct forward *single_forward(struct single *s);
 
-/* Append n tokens, at most `rows`, to the sequence.  logits: one row of the vocabulary for the last token, or for each;
+/* Append n tokens, at most `rows`, to the sequence; a prompt's forms (struct kern_batch) are taken where its pieces are
+ * whole blocks or its end, those of an answer in other pieces.  logits: one row of the vocabulary for the last token, or for each;
  * good until the next call. */
 int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_outputs outputs, const float **logits,
                 struct k3_error *err);

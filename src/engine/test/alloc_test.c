@@ -65,10 +65,10 @@ void free(void *p)
 static int calls;
 #endif
 
-enum { SLOTS = 8, TOKENS = 125, PROMPT = 60, CHOICES = 3 };
+enum { SLOTS = 8, TOKENS = 125, PROMPT = 150, CHOICES = 3 };
 
 static const struct tiny_limits limits = {
-    .rows = 32, .slots = SLOTS, .pages = 8 * 16, .page_tokens = 16, .chunk = 16, .threads = 2, .checkpoints = 4};
+    .rows = 80, .slots = SLOTS, .pages = 8 * 5, .page_tokens = 64, .chunk = 64, .threads = 2, .checkpoints = 4};
 
 static void order(struct step *st, enum order_kind kind, struct sequence *q)
 {

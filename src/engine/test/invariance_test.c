@@ -13,14 +13,14 @@
 
 #include "engine/test/tiny.h"
 
-enum { REQUESTS = 24, CHOICES = 3, ROUNDS = 6, SLOTS = 8, PAGES = 72, PAGE_TOKENS = 16 };
+enum { REQUESTS = 24, CHOICES = 3, ROUNDS = 6, SLOTS = 8, PAGES = 40, PAGE_TOKENS = 64 };
 
 /* Alone a prompt runs in one step; among others it is cut to what they leave room for. */
 static const struct tiny_limits alone = {
-    .rows = TINY_CONTEXT, .slots = 1, .pages = 16, .page_tokens = PAGE_TOKENS, .chunk = TINY_CONTEXT, .threads = 1};
+    .rows = TINY_CONTEXT, .slots = 1, .pages = 10, .page_tokens = PAGE_TOKENS, .chunk = TINY_CONTEXT, .threads = 1};
 static const struct tiny_limits among_others[] = {
-    {.rows = 64, .slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS, .chunk = 32, .threads = 1},
-    {.rows = 19, .slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS, .chunk = 13, .threads = 2},
+    {.rows = 200, .slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS, .chunk = 128, .threads = 1},
+    {.rows = 72, .slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS, .chunk = 64, .threads = 2},
 };
 
 static struct tiny_request request[REQUESTS];

@@ -14,7 +14,16 @@
 
 #include "engine/scheduler.h"
 
-enum { SLOTS = 4, PAGES = 40, PAGE_TOKENS = 4, ROWS = 16, CHUNK = 6, SEQUENCES = 400, MOST = PAGES * PAGE_TOKENS };
+enum {
+    SLOTS = 4,
+    PAGES = 40,
+    PAGE_TOKENS = K3_PREFILL_BLOCK,
+    ROWS = 3 * K3_PREFILL_BLOCK + SLOTS,
+    CHUNK = 2 * K3_PREFILL_BLOCK,
+    SEQUENCES = 400,
+    MOST = PAGES * PAGE_TOKENS,
+    FIRST_ANSWER = 10000000
+};
 
 static const struct cache_limits cache_limits = {.slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS};
 static const struct plan_limits plan_limits = {
@@ -65,8 +74,8 @@ static struct sequence *choices_of(int32_t n, int32_t choices, int32_t prompt_to
     int32_t prompt[MOST], begun[MOST];
 
     for (int32_t i = 0; i < MOST; i++) {
-        prompt[i] = n * 1000 + i;
-        begun[i] = n * 1000 + 500 + i;
+        prompt[i] = n * 10000 + i;
+        begun[i] = n * 10000 + 5000 + i;
     }
     for (int32_t i = 0; i < choices; i++) {
         struct sequence *q = sequence_create(&(struct sequence_args){.lease = (uint64_t)n,
@@ -106,6 +115,20 @@ static void copy(struct engine *e, const struct forward_copy *c)
     e->forks++;
 }
 
+/* Rows of a prompt begin and end at multiples of the block or at its end, and have none of an answer among them. */
+static void check_form(const struct kern_batch *b, int32_t i, const int32_t *token)
+{
+    int64_t end = b->pos[i] + b->begin[i + 1] - b->begin[i];
+    if (b->prefill[i] > 0) {
+        assert_int_equal(b->pos[i] % K3_PREFILL_BLOCK, 0);
+        assert_true(end == b->prefill[i] || (end < b->prefill[i] && end % K3_PREFILL_BLOCK == 0));
+    }
+    for (int32_t row = b->begin[i]; row < b->begin[i + 1]; row++) {
+        int64_t pos = b->pos[i] + row - b->begin[i];
+        assert_int_equal(token[row] < FIRST_ANSWER && token[row] % 10000 == pos, b->prefill[i] > 0);
+    }
+}
+
 /* One step; 0 when there was nothing to do. */
 static int engine_step(struct engine *e)
 {
@@ -126,6 +149,7 @@ static int engine_step(struct engine *e)
         assert_false(used & 1 << slot);
         used |= 1 << slot;
         assert_in_range(step.batch.begin[i + 1] - step.batch.begin[i], 1, CHUNK);
+        check_form(&step.batch, i, step.token);
         for (int32_t row = step.batch.begin[i]; row < step.batch.begin[i + 1]; row++)
             run_row(e, step.batch.pages + i * step.batch.page_stride, slot,
                     step.batch.pos[i] + row - step.batch.begin[i], step.token[row]);
@@ -135,7 +159,7 @@ static int engine_step(struct engine *e)
         struct sequence *q = scheduler_output(e->scheduler, i, &row);
         assert_in_range(row, 0, step.outputs - 1);
         assert_int_equal(sequence_state(q), SEQUENCE_DECODE);
-        sequence_append(q, 1000000 + step.token[step.output[row]] + 1000 * sequence_choice(q), NULL, NULL);
+        sequence_append(q, FIRST_ANSWER + step.token[step.output[row]] + 10000 * sequence_choice(q), NULL, NULL);
     }
     e->steps++;
     e->rows += rows;
@@ -152,7 +176,7 @@ static void random_arrivals_and_cancels_leave_nothing_behind(void **state)
     for (int32_t turn = 0; ended < SEQUENCES; turn++) {
         assert_true(turn < 100000);
         while (arrived < SEQUENCES && random_below(3) == 0) {
-            int32_t prompt = 1 + random_below(60), most = 1 + random_below(60);
+            int32_t prompt = 1 + random_below(700), most = 1 + random_below(60);
             int32_t choices = random_below(3) == 0 ? 1 + random_below(SLOTS) : 1, resumed = random_below(3);
             struct cache_need need = {prompt + most, choices - 1, prompt};
             if (!cache_can_hold(&cache_limits, &need) || resumed * (choices - 1) > most)
@@ -192,9 +216,9 @@ static void a_long_prompt_does_not_stop_those_who_decode(void **state)
     engine_start(&e);
     scheduler_add(e.scheduler, sequence_of(1, 2, 30));
     assert_true(engine_step(&e));
-    scheduler_add(e.scheduler, sequence_of(2, 60, 2));
+    scheduler_add(e.scheduler, sequence_of(2, 10 * CHUNK, 2));
     int32_t decoded = sequence_answer_tokens(scheduler_find(e.scheduler, 1));
-    for (int32_t i = 0; i < 60 / CHUNK; i++) {
+    for (int32_t i = 0; i < 10; i++) {
         assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, 2)), 0);
         assert_true(engine_step(&e));
         assert_int_equal(sequence_answer_tokens(scheduler_find(e.scheduler, 1)), ++decoded);
@@ -209,17 +233,17 @@ static void choices_run_their_prompt_once(void **state)
     int32_t tokens = 0;
     (void)state;
     engine_start(&e);
-    scheduler_add(e.scheduler, choices_of(1, SLOTS, 30, 10, 0));
+    scheduler_add(e.scheduler, choices_of(1, SLOTS, 450, 150, 0));
     for (; engine_step(&e); sequence_destroy(scheduler_reap(e.scheduler)))
-        if (e.steps == 30 / CHUNK) { /* all have their first token */
+        if (e.steps == 450 / CHUNK + 1) { /* all have their first token */
             struct sequence *q = scheduler_find(e.scheduler, 1);
             for (; q; q = sequence_next(q))
                 tokens += sequence_answer_tokens(q);
             assert_int_equal(tokens, SLOTS);
-            assert_int_equal(e.rows, 30);
+            assert_int_equal(e.rows, 450);
             assert_int_equal(cache_free_pages(e.cache), PAGES - 7 - SLOTS * 3);
         }
-    assert_int_equal(e.rows, 30 + SLOTS * 9); /* the last token of each needs no step */
+    assert_int_equal(e.rows, 450 + SLOTS * 149); /* the last token of each needs no step */
     assert_int_equal(e.forks, SLOTS - 1);
     engine_stop(&e);
 }
@@ -230,7 +254,7 @@ static void a_cancel_frees_all_choices(void **state)
     for (int32_t steps = 0; steps < 12; steps++) { /* before the fork, at it, and after it */
         struct engine e;
         engine_start(&e);
-        scheduler_add(e.scheduler, choices_of(1, SLOTS - 1, 30, 10, 0));
+        scheduler_add(e.scheduler, choices_of(1, SLOTS - 1, 450, 150, 0));
         for (int32_t i = 0; i < steps; i++)
             assert_true(engine_step(&e));
         sequence_finish_all(scheduler_find(e.scheduler, 1), END_CANCELLED, NULL);
@@ -247,9 +271,9 @@ static void nobody_overtakes_one_that_waits_for_pages(void **state)
     struct engine e;
     (void)state;
     engine_start(&e);
-    scheduler_add(e.scheduler, sequence_of(1, 60, 40)); /* 25 of 40 pages */
-    scheduler_add(e.scheduler, sequence_of(2, 60, 40)); /* has to wait */
-    scheduler_add(e.scheduler, sequence_of(3, 1, 1));   /* would fit */
+    scheduler_add(e.scheduler, sequence_of(1, 960, 640)); /* 25 of 40 pages */
+    scheduler_add(e.scheduler, sequence_of(2, 960, 640)); /* has to wait */
+    scheduler_add(e.scheduler, sequence_of(3, 1, 1));     /* would fit */
     assert_true(engine_step(&e));
     assert_int_equal(scheduler_running(e.scheduler), 1);
     assert_int_equal(scheduler_waiting(e.scheduler), 2);

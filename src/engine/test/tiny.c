@@ -38,7 +38,7 @@ int32_t tiny_below(uint32_t *seed, int32_t n)
 
 void tiny_random_request(uint32_t *seed, struct tiny_request *r)
 {
-    static const int32_t longest[] = {3, 20, 70, 180};
+    static const int32_t longest[] = {3, 70, 200, 450};
 
     memset(r, 0, sizeof *r);
     r->prompt_tokens = 1 + tiny_below(seed, longest[tiny_below(seed, 4)]);

@@ -10,7 +10,7 @@
 #include "engine/scheduler.h"
 #include "model/forward.h"
 
-enum { TINY_CONTEXT = 256 }; /* most tokens of prompt and answer */
+enum { TINY_CONTEXT = 640 }; /* most tokens of prompt and answer */
 
 /* Deterministic, so that a failure can be repeated. */
 int32_t tiny_below(uint32_t *seed, int32_t n);
