@@ -52,7 +52,10 @@ refuses 'k3served = { model = "/nowhere"; };' "/nowhere" "a checkpoint that is n
 mkdir "$tmp/empty" && cp "$model"/*.json "$model"/*.tiktoken "$tmp/empty"
 rm -f "$tmp/empty/model.safetensors.index.json"
 refuses "k3served = { model = \"$tmp/empty\"; };" "$tmp/empty: holds neither model.safetensors nor" "a checkpoint without its tensors"
-refuses "k3served = { model = \"$model\"; slots = 8; batch_tokens = 4; };" "batch_tokens" "a step too short for all slots"
+refuses "k3served = { model = \"$model\"; slots = 8; batch_tokens = 71; };" "batch_tokens \(71\) must not be below" \
+    "a step too short for all slots and a block of a prompt"
+refuses "k3served = { model = \"$model\"; prefill_chunk = 100; };" "prefill_chunk \(100\) must be multiples of 64" \
+    "a prompt cut within blocks"
 refuses "k3served = { model = \"$model\"; tp = 2; };" "tp is 2, but the job has 1 rank" "a layout for more ranks"
 refuses "k3served = { model = \"$model\"; backend = \"abacus\"; };" "abacus" "a backend that there is not"
 refuses "k3served = { model = \"$model\"; cache_tokens = 1000000000; };" "GiB of memory available" "more than memory holds"
