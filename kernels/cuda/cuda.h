@@ -15,6 +15,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <errno.h>
+#include <nvtx3/nvToolsExt.h>
 #include <stdint.h>
 
 extern "C" {
@@ -73,7 +74,10 @@ static int cuda_launch(struct k3_stream *s, const char *what, void (*kernel)(P..
         if (rc != cudaSuccess)
             return cuda_failed(c, what, rc);
     }
-    return cuda_failed(c, what, cudaLaunchKernelEx(&config, kernel, P(args)...));
+    nvtxRangePushA(what); /* for profilers; costs nothing without one */
+    cudaError_t rc = cudaLaunchKernelEx(&config, kernel, P(args)...);
+    nvtxRangePop();
+    return cuda_failed(c, what, rc);
 }
 
 /* --- on the device ------------------------------------------------------------------------------------------------ */

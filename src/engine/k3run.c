@@ -115,7 +115,7 @@ static const struct {
     {"render", "FILE", "print the prompt that a chat request (JSON; - for stdin) becomes", OPT_RENDER},
     {"bench", NULL, "measure speed, and what this machine could do; no prompt", OPT_BENCH},
     {"json", NULL, "with --bench: JSON instead of a table", OPT_JSON},
-    {"backend", "ref|cpu", "who computes: cpu, or ref to check it (default cpu)", OPT_BACKEND},
+    {"backend", "NAME", "who computes: cpu, cuda or cuda:N, or ref to check them (default cpu)", OPT_BACKEND},
     {"threads", "N", "threads a rank (default: the cores when alone, else 1)", OPT_THREADS},
     {"verbose", NULL, "log memory, loading and speed", OPT_VERBOSE},
     {"help", NULL, "show this", OPT_HELP},
