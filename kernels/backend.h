@@ -59,6 +59,7 @@ struct kern_backend {
     /* Several operations at once; NULL where the backend has no faster way than one after the other. */
     int (*linears)(const struct linears_args *a, struct k3_stream *s);
     int (*kda_block)(const struct kda_block_args *a, struct k3_stream *s);
+    int (*latent_tail)(const struct latent_tail_args *a, struct k3_stream *s);
 };
 
 struct k3_stream {

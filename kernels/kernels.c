@@ -309,6 +309,7 @@ int kern_attnres(const struct attnres_args *a, struct k3_stream *s)
         REQUIRE(f32(&a->snapshot[i], rows, cols));
     REQUIRE(a->snapshots == 0 || (vector(a->norm, cols) && vector(a->proj, cols)));
     REQUIRE(a->out == NULL || vector(a->out, cols));
+    REQUIRE(a->branch == NULL || f32(a->branch, rows, cols));
     return s->backend->attnres(a, s);
 }
 
@@ -369,12 +370,14 @@ int kern_kda_block(const struct kda_block_args *a, struct k3_stream *s)
 {
     const struct kern_backend *b = s->backend;
 
+    REQUIRE(product(&a->decay));
     if (check_conv(&a->q) < 0 || check_conv(&a->k) < 0 || check_conv(&a->v) < 0 || check_kda_gate(&a->gate) < 0 ||
         check_kda(&a->delta) < 0 || check_gated_norm(&a->norm) < 0)
         return -1;
     if (b->kda_block)
         return b->kda_block(a, s);
-    if (b->conv(&a->q, s) < 0 || b->conv(&a->k, s) < 0 || b->conv(&a->v, s) < 0 || b->kda_gate(&a->gate, s) < 0)
+    if (b->linear(&a->decay, s) < 0 || b->conv(&a->q, s) < 0 || b->conv(&a->k, s) < 0 || b->conv(&a->v, s) < 0 ||
+        b->kda_gate(&a->gate, s) < 0)
         return -1;
     return b->kda(&a->delta, s) < 0 ? -1 : b->gated_norm(&a->norm, s);
 }
@@ -427,4 +430,20 @@ int kern_experts(const struct experts_args *a, struct k3_stream *s)
     REQUIRE(expert_matrix(a->w2, width, inner) && width % K3_MX_BLOCK == 0 && inner % K3_MX_BLOCK == 0);
     REQUIRE(a->w3->first.dtype == a->w1->first.dtype && a->w2->first.dtype == a->w1->first.dtype);
     return s->backend->experts(a, s);
+}
+
+int kern_latent_tail(const struct latent_tail_args *a, struct k3_stream *s)
+{
+    const struct kern_backend *b = s->backend;
+
+    REQUIRE(a->norm.w == NULL || (f32(a->norm.x, a->norm.x->rows, a->norm.x->cols) && a->norm.y == a->norm.x &&
+                                  vector(a->norm.w, a->norm.x->cols)));
+    REQUIRE(product(&a->up) && product(&a->down) && a->down.accumulate && a->down.y == a->up.y);
+    REQUIRE(f32(a->situ.gate, a->up.x->rows, a->down.x->cols) && f32(a->situ.up, a->up.x->rows, a->down.x->cols));
+    REQUIRE(a->situ.y == a->down.x && a->situ.beta > 0 && a->situ.linear_beta > 0);
+    if (b->latent_tail)
+        return b->latent_tail(a, s);
+    if ((a->norm.w != NULL && b->rmsnorm(&a->norm, s) < 0) || b->linear(&a->up, s) < 0)
+        return -1;
+    return b->situ(&a->situ, s) < 0 ? -1 : b->linear(&a->down, s);
 }

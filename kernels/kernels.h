@@ -241,7 +241,8 @@ struct attnres_args {
     const struct k3_tensor *norm, *proj; /* [1, H] */
     const struct k3_tensor *y;
     float eps;
-    const struct k3_tensor *out; /* [1, H]: weight of that last norm (SPEC 4.1); NULL for none */
+    const struct k3_tensor *out;    /* [1, H]: weight of that last norm (SPEC 4.1); NULL for none */
+    const struct k3_tensor *branch; /* [T, H]: p += branch is done first; NULL for none */
 };
 int kern_attnres(const struct attnres_args *a, struct k3_stream *s);
 
@@ -294,9 +295,10 @@ struct gated_norm_args {
 };
 int kern_gated_norm(const struct gated_norm_args *a, struct k3_stream *s);
 
-/* Convolutions, gates, delta rule and norm of one KDA layer, one after the other.  What lies between them (the y of the
- * convolutions, g and beta) is the backend's own: it may leave those tensors as they are. */
+/* Decay, convolutions, gates, delta rule and norm of one KDA layer, one after the other.  What lies between them (r,
+ * the y of the convolutions, g and beta) is the backend's own: it may leave those tensors as they are. */
 struct kda_block_args {
+    struct linear_args decay; /* its y is the gate's r */
     struct conv_args q, k, v;
     struct kda_gate_args gate;
     struct kda_args delta;       /* its q, k, v are the y of the convolutions; its g and beta those of the gate */
@@ -385,5 +387,15 @@ struct experts_args {
     float beta, linear_beta;
 };
 int kern_experts(const struct experts_args *a, struct k3_stream *s);
+
+/* The end of a mixture's layer: norm of the latent sum, its projection up, SiTU and projection down of the shared
+ * experts, one after the other.  What lies between them is the backend's own. */
+struct latent_tail_args {
+    struct rmsnorm_args norm; /* in place; w is NULL where there is none */
+    struct linear_args up;    /* its x are columns of the norm's y */
+    struct situ_args situ;
+    struct linear_args down; /* of the situ's y; adds to the y of `up` */
+};
+int kern_latent_tail(const struct latent_tail_args *a, struct k3_stream *s);
 
 #endif

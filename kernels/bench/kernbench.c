@@ -262,7 +262,7 @@ static void bench_attnres(struct k3_stream *s, int64_t rows, int64_t cols)
         snapshot[i] = rows_of((i + 1) * rows * cols % HALF, rows, cols);
     for (int turn = 0; turn < 50; turn++) {
         double t = now();
-        kern_attnres(&(struct attnres_args){&p, snapshot, 8, &w, &w, &y, 1e-5f, NULL}, s);
+        kern_attnres(&(struct attnres_args){&p, snapshot, 8, &w, &w, &y, 1e-5f, NULL, NULL}, s);
         t = now() - t;
         best = t < best ? t : best;
     }

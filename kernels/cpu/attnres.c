@@ -84,6 +84,8 @@ static void rows(struct cpu_worker *worker, const void *arg)
 
 int CPU(attnres)(const struct attnres_args *a, struct k3_stream *s)
 {
+    if (a->branch != NULL)
+        CPU(add)(&(struct add_args){a->branch, a->p}, s);
     CPU(run)(s, 1 + a->p->rows * a->p->cols * a->snapshots / 16384, rows, a);
     return a->out ? CPU(rmsnorm)(&(struct rmsnorm_args){a->y, a->out, a->y, a->eps}, s) : 0;
 }

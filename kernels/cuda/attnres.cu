@@ -246,11 +246,14 @@ extern "C" int cuda_attnres(const struct attnres_args *a, struct k3_stream *s)
     struct cuda_stream *c = cuda_of(s);
     struct mixture m = {};
     int64_t rows = a->p->rows;
+    struct add_args add = {a->branch, a->p};
 
     if (a->p->cols > INT32_MAX / 2) {
         errno = EINVAL;
         return -1;
     }
+    if (a->branch && cuda_add(&add, s) < 0)
+        return -1;
     for (int i = 0; i <= a->snapshots; i++)
         m.v[i] = cuda_rows_of(i < a->snapshots ? &a->snapshot[i] : a->p);
     m.count = a->snapshots + 1;

@@ -239,6 +239,8 @@ extern "C" int cuda_kda_block(const struct kda_block_args *a, struct k3_stream *
         errno = EINVAL;
         return -1;
     }
+    if (cuda_linear(&a->decay, s) < 0)
+        return -1;
     d.q = cuda_rows_of(a->q.x), d.k = cuda_rows_of(a->k.x), d.v = cuda_rows_of(a->v.x);
     d.g = cuda_rows_of(a->gate.r), d.beta = cuda_rows_of(a->gate.b);
     d.a_log = (const float *)a->gate.a_log->data;

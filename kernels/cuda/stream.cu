@@ -206,6 +206,7 @@ static const struct kern_backend cuda_backend = {
 #undef X
     cuda_linears,
     cuda_kda_block,
+    NULL,
 };
 
 extern "C" int cuda_devices(void)

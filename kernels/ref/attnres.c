@@ -21,6 +21,8 @@ static double score(const struct attnres_args *a, const struct k3_tensor *v, int
 int ref_attnres(const struct attnres_args *a, struct k3_stream *s)
 {
     int m = a->snapshots;
+    if (a->branch != NULL)
+        ref_add(&(struct add_args){a->branch, a->p}, s);
     for (int64_t t = 0; t < a->p->rows; t++) {
         double w[K3_MAX_SNAPSHOTS + 1] = {1}, max = -INFINITY, sum = 0;
         for (int i = 0; m > 0 && i <= m; i++) {

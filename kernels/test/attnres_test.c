@@ -13,7 +13,8 @@ static int run(void *arg, struct k3_stream *s, int64_t t0, int64_t t1, const str
     (void)state;
     for (int i = 0; i < m->snapshots; i++)
         snapshot[i] = tensor_rows(&m->snapshot[i], t0, t1);
-    return kern_attnres(&(struct attnres_args){&p, snapshot, m->snapshots, &m->norm, &m->proj, y, 1e-5f, NULL}, s);
+    return kern_attnres(&(struct attnres_args){&p, snapshot, m->snapshots, &m->norm, &m->proj, y, 1e-5f, NULL, NULL},
+                        s);
 }
 
 /* Roundings are independent, so they add up as the root of their number; six deviations are allowed.  With factors

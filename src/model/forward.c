@@ -39,14 +39,6 @@ static int linear(struct forward *f, enum tensor_role role, int l, const struct 
     return did(f, "linear", kern_linear(&a, f->s));
 }
 
-/* y += W x */
-static int linear_add(struct forward *f, enum tensor_role role, int l, const struct k3_tensor *x,
-                      const struct k3_tensor *y)
-{
-    struct linear_args a = {.x = x, .w = weight(f, role, l), .y = y, .accumulate = 1};
-    return did(f, "linear", kern_linear(&a, f->s));
-}
-
 /* y = W x of several weights */
 struct product {
     enum tensor_role role;
@@ -121,16 +113,21 @@ static int mix_residuals(struct forward *f, enum tensor_role res_norm, enum tens
         .y = &f->act.x,
         .eps = f->c->rms_eps,
         .out = weight(f, norm, l),
+        .branch = f->branch_waits ? &f->act.branch : NULL,
     };
 
+    f->branch_waits = 0;
     return did(f, "attnres", kern_attnres(&a, f->s));
 }
 
-/* p = p + branch */
+/* p = p + branch, which else the next mix does. */
 static int add_branch(struct forward *f)
 {
     struct add_args a = {.x = &f->act.branch, .y = running(f)};
 
+    if (!f->branch_waits)
+        return 0;
+    f->branch_waits = 0;
     return did(f, "add", kern_add(&a, f->s));
 }
 
@@ -146,6 +143,7 @@ static int kda_block(struct forward *f, int l)
     struct activations *t = &f->act;
     struct layer_state *st = &f->state[l];
     struct kda_block_args a = {
+        .decay = {.x = &t->low, .w = weight(f, T_KDA_F_B, l), .y = &t->decay},
         .q = conv(f, T_KDA_Q_CONV, l, &t->q_in, &t->q, st->q_conv),
         .k = conv(f, T_KDA_K_CONV, l, &t->k_in, &t->k, st->k_conv),
         .v = conv(f, T_KDA_V_CONV, l, &t->v_in, &t->v, st->v_conv),
@@ -312,6 +310,27 @@ static int run_dense(struct forward *f, int l, const struct k3_tensor *y)
     return all_reduce(f, y);
 }
 
+static int latent_tail(struct forward *f, int l, const struct k3_tensor *y)
+{
+    struct activations *t = &f->act;
+    struct k3_tensor mine = my_latent(f);
+    struct latent_tail_args a = {
+        .norm = {.x = &t->sum,
+                 .w = f->c->latent_norm ? weight(f, T_LATENT_NORM, l) : NULL,
+                 .y = &t->sum,
+                 .eps = f->c->rms_eps},
+        .up = {.x = &mine, .w = weight(f, T_LATENT_UP, l), .y = y},
+        .situ = {.gate = &t->shared_gate,
+                 .up = &t->shared_up,
+                 .y = &t->shared_gate,
+                 .beta = f->c->situ_beta,
+                 .linear_beta = f->c->situ_linear_beta},
+        .down = {.x = &t->shared_gate, .w = weight(f, T_SHARED_DOWN, l), .y = y, .accumulate = 1},
+    };
+
+    return did(f, "latent_tail", kern_latent_tail(&a, f->s));
+}
+
 /* y = Wup RMS(sum of the chosen experts, which live in the latent) + MLP_shared(x) (SPEC 4.6) */
 static int run_experts(struct forward *f, int l, const struct k3_tensor *y)
 {
@@ -324,13 +343,7 @@ static int run_experts(struct forward *f, int l, const struct k3_tensor *y)
     if (linears(f, l, product, sizeof product / sizeof *product) < 0 || route(f, l) < 0 ||
         all_gather(f, &t->z_mine, &t->z, f->latent_begin) < 0)
         return -1;
-    if (sum_experts(f, l) < 0 || all_reduce(f, &t->sum) < 0)
-        return -1;
-    if (f->c->latent_norm && rmsnorm(f, T_LATENT_NORM, l, &t->sum, f->c->rms_eps) < 0)
-        return -1;
-    struct k3_tensor mine = my_latent(f);
-    if (linear(f, T_LATENT_UP, l, &mine, y) < 0 || situ(f, &t->shared_gate, &t->shared_up) < 0 ||
-        linear_add(f, T_SHARED_DOWN, l, &t->shared_gate, y) < 0)
+    if (sum_experts(f, l) < 0 || all_reduce(f, &t->sum) < 0 || latent_tail(f, l, y) < 0)
         return -1;
     return all_reduce(f, y);
 }
@@ -344,15 +357,16 @@ static int attention_sublayer(struct forward *f, int l)
         f->snapshots++;
         return attend(f, l, running(f));
     }
-    return attend(f, l, &f->act.branch) < 0 ? -1 : add_branch(f);
+    f->branch_waits = 1;
+    return attend(f, l, &f->act.branch);
 }
 
 static int ffn_sublayer(struct forward *f, int l)
 {
     if (mix_residuals(f, T_MLP_RES_NORM, T_MLP_RES_PROJ, T_POST_ATTN_NORM, l) < 0)
         return -1;
-    int rc = k3_config_is_moe(f->c, l) ? run_experts(f, l, &f->act.branch) : run_dense(f, l, &f->act.branch);
-    return rc < 0 ? -1 : add_branch(f);
+    f->branch_waits = 1;
+    return k3_config_is_moe(f->c, l) ? run_experts(f, l, &f->act.branch) : run_dense(f, l, &f->act.branch);
 }
 
 /* p = E[token] (SPEC 4.2): each rank knows a part of the vocabulary and has zeros for the rest. */
@@ -384,6 +398,8 @@ static int trace_layer(struct forward *f, int l)
     struct k3_tensor p = *running(f);
     size_t bytes = (size_t)(p.rows * p.cols) * sizeof(float);
 
+    if (add_branch(f) < 0)
+        return -1;
     if (!kern_is_host(f->s)) {
         if (!f->trace_host || kern_copy(f->s, f->trace_host, bytes, p.data, bytes, bytes, 1) < 0)
             return k3_errorf(f->err, "no copy of layer %d's residual: %s", l, kern_stream_error(f->s));
@@ -399,6 +415,7 @@ static int trace_layer(struct forward *f, int l)
 static int run_layers(struct forward *f)
 {
     f->snapshots = 0;
+    f->branch_waits = 0;
     if (embed(f) < 0)
         return -1;
     for (int l = 0; l < f->c->layers; l++)

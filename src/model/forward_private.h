@@ -65,6 +65,7 @@ struct forward {
     struct activations act;
     struct k3_tensor stream[K3_MAX_SNAPSHOTS + 1]; /* [T, H] each */
     int snapshots;
+    int branch_waits;                           /* act.branch is yet to be added to the running sum */
     int32_t *expert;                            /* [T, topk] */
     float *expert_weight;                       /* [T, topk] */
     struct k3_tensor head_in, head_out, logits; /* [outputs, H], [outputs, this rank's vocabulary], [outputs, vocab] */
