@@ -488,13 +488,14 @@ static int copy_states(struct forward *f, const struct forward_step *step)
 /* --- graphs ----------------------------------------------------------------------------------------------------------
  */
 
-/* A step of one row a sequence, with logits for each: the same operations on the same places, however long the
- * sequences are. */
+/* A step of one row of an answer a sequence, with logits for each: the same operations on the same places, however long
+ * the sequences are. */
 static int is_repeated(const struct forward *f)
 {
     const struct kern_batch *b = f->batch;
 
-    return !kern_is_host(f->s) && !f->trace && b->rows == b->seqs && b->rows == f->logits.rows && b->rows <= GRAPHS;
+    return !kern_is_host(f->s) && !f->trace && !b->prefill && b->rows == b->seqs && b->rows == f->logits.rows &&
+           b->rows <= GRAPHS;
 }
 
 static int record(struct forward *f)

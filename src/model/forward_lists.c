@@ -8,6 +8,7 @@ int forward_send_lists(struct forward *f, const struct forward_step *step)
     const struct kern_batch *b = &step->batch;
     size_t seqs = (size_t)b->seqs, width = (size_t)f->limits.slot_pages;
     struct step_lists *l = &f->lists;
+    int prompts = 0;
 
     f->batch = b;
     f->token = step->token;
@@ -17,8 +18,10 @@ int forward_send_lists(struct forward *f, const struct forward_step *step)
     memcpy(l->pos, b->pos, seqs * sizeof *l->pos);
     memcpy(l->begin, b->begin, (seqs + 1) * sizeof *l->begin);
     memcpy(l->slot, b->slot, seqs * sizeof *l->slot);
-    for (size_t i = 0; i < seqs; i++)
+    for (size_t i = 0; i < seqs; i++) {
         l->prefill[i] = b->prefill ? b->prefill[i] : 0;
+        prompts |= l->prefill[i] != 0;
+    }
     memcpy(l->token, step->token, (size_t)b->rows * sizeof *l->token);
     memcpy(l->output, step->output, (size_t)step->outputs * sizeof *l->output);
     for (size_t i = 0; i < seqs; i++) {
@@ -30,7 +33,7 @@ int forward_send_lists(struct forward *f, const struct forward_step *step)
     f->sent_batch.begin = f->sent.begin;
     f->sent_batch.slot = f->sent.slot;
     f->sent_batch.pos = f->sent.pos;
-    f->sent_batch.prefill = f->sent.prefill;
+    f->sent_batch.prefill = prompts ? f->sent.prefill : NULL;
     f->sent_batch.pages = f->sent.pages;
     f->sent_batch.page_stride = f->limits.slot_pages;
     f->batch = &f->sent_batch;
