@@ -1,41 +1,154 @@
-/* matrix.h - elements of weight matrices on the device, for linear.cu and experts.cu */
+/* matrix.h - weights on their way into the tensor cores, for linear.cu and experts.cu
+ *
+ * All products are mma.sync m16n8k16 with 16 rows of x (BF16) as one operand and 8 weight rows as the other, fp32 sums.
+ * A lane reads 16 bytes of one weight row at a time, a piece; the four lanes of a row make a chunk of 64 bytes.  The
+ * columns that one mma adds up are therefore not neighbours: lane l brings columns 8 u ... 8 u + 7 of its piece (a
+ * unit), two mma's worth.  x is arranged to match.  An element's sum thus depends on the columns alone: chunks in order
+ * within a segment, units in order within a chunk; cuda_segments() says where segments begin, and their sums are added
+ * in order.  Kernels for few and for many rows keep to it and give the same bits. */
 #ifndef K3_KERNELS_CUDA_MATRIX_H
 #define K3_KERNELS_CUDA_MATRIX_H
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/mma.h"
 
-/* e2m1 code times 2^(scale - 127); 255 is NaN (SPEC 3.3). */
-__device__ static inline float cuda_mxfp4(unsigned code, unsigned scale)
+enum { CUDA_SEGMENTS = 8 }; /* at most */
+
+/* Segments of a sum over so many chunks: three chunks each or more. */
+__host__ __device__ static inline int cuda_segments(int chunks)
 {
-    unsigned e = code >> 1 & 3, m = code & 1;
-    float magnitude = e == 0 ? 0.5f * (float)m : (float)((2 + m) << e) * 0.25f;
-
-    if (scale == 255)
-        return __int_as_float(0x7fffffff);
-    return ldexpf(code & 8 ? -magnitude : magnitude, (int)scale - 127);
+    return chunks >= 24 ? 8 : chunks >= 12 ? 4 : chunks >= 6 ? 2 : 1;
 }
 
-/* What a kernel needs of a k3_tensor of weights. */
-struct cuda_matrix {
-    const void *data;
-    const uint8_t *scale;
-    int dtype;
-    int64_t rows, cols, stride;
+#ifdef __CUDACC__
 
-    __device__ float at(int64_t row, int64_t col) const
+/* c += x w over a unit: 8 columns of rows l / 4 and l / 4 + 8 of x, `lo` and `hi`, and of weight row l / 4. */
+__device__ static inline void cuda_mma_unit(float (&c)[4], const uint4 &lo, const uint4 &hi, const uint4 &w)
+{
+    uint32_t first[4] = {lo.x, hi.x, lo.y, hi.y}, second[4] = {lo.z, hi.z, lo.w, hi.w};
+    cuda_mma(c, first, w.x, w.y);
+    cuda_mma(c, second, w.z, w.w);
+}
+
+/* 16 bytes that nobody reads again soon. */
+__device__ static inline uint4 cuda_stream16(const void *p)
+{
+    uint4 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(p));
+    return v;
+}
+
+/* One weight row. */
+struct cuda_weights {
+    const uint8_t *data, *scale;
+};
+
+/* BF16: pieces of 8 columns, in the order of memory. */
+struct cuda_bf16 {
+    enum { CHUNK = 32, UNITS = 1 };
+    struct piece {
+        uint4 bits;
+    };
+
+    __device__ static struct cuda_weights row(const void *data, const void *, int64_t stride, int64_t r)
     {
-        int64_t i = row * stride + col;
-        if (dtype == K3_F32)
-            return ((const float *)data)[i];
-        if (dtype == K3_BF16)
-            return __bfloat162float(((const __nv_bfloat16 *)data)[i]);
-        return cuda_mxfp4(((const uint8_t *)data)[i / 2] >> (i % 2 * 4) & 15, scale[i / K3_MX_BLOCK]);
+        return (struct cuda_weights){(const uint8_t *)data + r * stride * 2, NULL};
+    }
+
+    /* Columns k ... of a row of n, zeros behind them. */
+    template <bool FAST> __device__ static struct piece load(const struct cuda_weights &w, int k, int n)
+    {
+        struct piece p = {};
+        if (FAST) {
+            if (k < n)
+                p.bits = cuda_stream16(w.data + (int64_t)k * 2);
+        } else {
+            const uint16_t *from = (const uint16_t *)w.data + k;
+            uint32_t e[8];
+            for (int i = 0; i < 8; i++)
+                e[i] = k + i < n ? from[i] : 0;
+            p.bits = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16);
+        }
+        return p;
+    }
+
+    __device__ static uint4 unit(const struct piece &p, int)
+    {
+        return p.bits;
+    }
+
+    /* Eight columns of x as a unit of w has them. */
+    __device__ static uint4 pack(const float4 &a, const float4 &b)
+    {
+        return make_uint4(cuda_bf16x2(a.x, a.y), cuda_bf16x2(a.z, a.w), cuda_bf16x2(b.x, b.y), cuda_bf16x2(b.z, b.w));
     }
 };
 
-static inline struct cuda_matrix cuda_matrix_of(const struct k3_tensor *t)
-{
-    return (struct cuda_matrix){t->data, (const uint8_t *)t->scale, t->dtype, t->rows, t->cols, t->stride};
-}
+/* MXFP4: a piece is one block of 32 columns under one scale; columns i and i + 4 of a unit lie together.
+ *
+ * An e2m1 code, its three low bits at the top of a BF16's mantissa and the bottom of its exponent, is the BF16 number
+ * 2^-126 times the code's value, subnormal ones included; one multiplication by 2^126 times the scale makes it right.
+ */
+struct cuda_mxfp4 {
+    enum { CHUNK = 128, UNITS = 4 };
+    struct piece {
+        uint4 bits;
+        uint32_t scale;
+    };
+
+    __device__ static struct cuda_weights row(const void *data, const void *scale, int64_t stride, int64_t r)
+    {
+        return (struct cuda_weights){(const uint8_t *)data + r * stride / 2,
+                                     (const uint8_t *)scale + r * stride / K3_MX_BLOCK};
+    }
+
+    template <bool FAST> __device__ static struct piece load(const struct cuda_weights &w, int k, int n)
+    {
+        struct piece p = {};
+        if (k < n) {
+            const uint8_t *from = w.data + k / 2;
+            if (FAST) {
+                p.bits = cuda_stream16(from);
+            } else {
+                uint32_t e[4] = {};
+                for (int i = 0; i < 16; i++)
+                    e[i / 4] |= (uint32_t)from[i] << i % 4 * 8;
+                p.bits = make_uint4(e[0], e[1], e[2], e[3]);
+            }
+            p.scale = __ldg(w.scale + k / K3_MX_BLOCK);
+        }
+        return p;
+    }
+
+    __device__ static uint32_t times(uint32_t a, uint32_t b)
+    {
+        uint32_t r;
+        asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+        return r;
+    }
+
+    __device__ static uint4 unit(const struct piece &p, int u)
+    {
+        uint32_t v = u == 0 ? p.bits.x : u == 1 ? p.bits.y : u == 2 ? p.bits.z : p.bits.w;
+        uint32_t factor = min(p.scale + 126, 254u) * 0x800080u;
+        uint4 r = make_uint4(
+            (v << 12 & 0x80008000u) | (v << 6 & 0x01c001c0u), (v << 8 & 0x80008000u) | (v << 2 & 0x01c001c0u),
+            (v << 4 & 0x80008000u) | (v >> 2 & 0x01c001c0u), (v & 0x80008000u) | (v >> 6 & 0x01c001c0u));
+        r = make_uint4(times(r.x, factor), times(r.y, factor), times(r.z, factor), times(r.w, factor));
+        if (p.scale > 128) { /* what one BF16 factor cannot say; 255 is NaN */
+            factor = p.scale == 255 ? 0x7fc07fc0u : (p.scale - 1) * 0x800080u;
+            r = make_uint4(times(r.x, factor), times(r.y, factor), times(r.z, factor), times(r.w, factor));
+        }
+        return r;
+    }
+
+    __device__ static uint4 pack(const float4 &a, const float4 &b)
+    {
+        return make_uint4(cuda_bf16x2(a.x, b.x), cuda_bf16x2(a.y, b.y), cuda_bf16x2(a.z, b.z), cuda_bf16x2(a.w, b.w));
+    }
+};
+
+#endif
 
 #endif

@@ -58,6 +58,10 @@ static void takes_many_rows_and_wide_ones(void **state)
     product(K3_BF16, 261, 40, 7, 0);
     product(K3_MXFP4, 258, 1088, 4, 1);
     product(K3_BF16, 9, 33800, 5, 0);
+    product(K3_BF16, 17, 1552, 300, 1);
+    product(K3_BF16, 150, 800, 200, 0);
+    product(K3_MXFP4, 70, 800, 150, 0);
+    product(K3_F32, 65, 100, 40, 1);
 }
 
 static void takes_empty_shards(void **state)
