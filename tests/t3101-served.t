@@ -64,8 +64,8 @@ refuses "k3served = { model = \"$model\"; cache_tokens = 1000000000; };" "GiB of
 
 restart_queued
 start_engine first
-like "$(cat "$tmp/log/first.log")" "memory weights +14082560 bytes.*memory total +[0-9]+ bytes" "the memory budget is in the log"
-like "$(engine)" " slots 4 used 0 14082560/14082560$" "the engine's load is known to the daemon"
+like "$(cat "$tmp/log/first.log")" "memory weights +14086656 bytes.*memory total +[0-9]+ bytes" "the memory budget is in the log"
+like "$(engine)" " slots 4 used 0 14086656/14086656$" "the engine's load is known to the daemon"
 
 got=$(ask 768,12,500,33,7 40)
 is "$(ids <<<"$got")" "$(alone 768,12,500,33,7 40)" "one request: k3run's tokens"
