@@ -28,4 +28,26 @@ for version in 0 3 255; do
         "REFUSED version $((version ? 2 : 1)): the other side speaks protocol version $version, this one 1 to 2: the older of the two is to be upgraded" \
         "version $version is refused in a sentence, whatever it says"
 done
+
+# --- an engine and a daemon of version 1, which does not say what it has of an answer
+stop_queued
+rm -f "$tmp/k3queued.sock"
+model=$tmp/tiny-a
+k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
+echo "k3served = { model = \"$model\"; };" >>"$K3_CONF"
+olddaemon "ipc://$tmp/k3queued.sock" 2000 >"$tmp/old" &
+old=$!
+start served k3served
+engine=$pid
+wait "$old"
+is $? 0 "an engine serves a daemon of version 1"
+is "$(head -n 1 "$tmp/old")" "ENGINE_HELLO version 2" "having tried its own first"
+is "$(sed '1d; $d' "$tmp/old" | uniq)" "HELLO with 0, a new incarnation
+READY
+HELLO with 1, the same
+HELLO with 0, a new incarnation
+READY" "after a cut it starts over, as that daemon expects"
+is "$(tail -n 1 "$tmp/old" | cksum)" "$(k3run --model "$model" --threads 1 --prompt-tokens "768,12,500" --max-tokens 2000 \
+    --temperature 0 --ignore-eos --output tokens | cksum)" "and the answer is whole"
+stop "$engine"
 done_testing
