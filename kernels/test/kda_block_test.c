@@ -40,7 +40,9 @@ static int run(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const str
         mid[i] = tensor_f32(r1 - r0, cols, i);
         conv[i] = (struct conv_args){&x[i], &l->w[i], &mid[i], copy(l->kept[i], SLOTS * kept), &b};
     }
+    struct k3_tensor low = {.dtype = K3_F32, .rows = r1 - r0}, none = {.dtype = K3_BF16, .rows = cols};
     struct kda_block_args a = {
+        .decay = {&low, &none, &r, 1}, /* adds nothing: r is given */
         .q = conv[0],
         .k = conv[1],
         .v = conv[2],

@@ -182,9 +182,7 @@ static int kda_heads(struct forward *f, int l)
         {T_KDA_F_A, &t->x, &t->low}, {T_KDA_B, &t->x, &t->beta}, {T_KDA_G, &t->x, &t->gate_kda},
     };
 
-    if (linears(f, l, product, sizeof product / sizeof *product) < 0 || linear(f, T_KDA_F_B, l, &t->low, &t->decay) < 0)
-        return -1;
-    return kda_block(f, l);
+    return linears(f, l, product, sizeof product / sizeof *product) < 0 ? -1 : kda_block(f, l);
 }
 
 static int latent_append(struct forward *f, int l)
