@@ -48,12 +48,13 @@ void dump_destroy(struct dump *d)
     errno = saved;
 }
 
-void dump_hidden(int layer, const struct k3_tensor *p, void *arg)
+int dump_hidden(int layer, const struct k3_tensor *p, void *arg)
 {
     struct dump *d = arg;
     float *to = d->hidden + ((int64_t)layer * d->positions + d->done) * d->c->hidden;
 
     memcpy(to, p->data, (size_t)(p->rows * p->cols) * sizeof *to);
+    return 0;
 }
 
 void dump_rows(struct dump *d, const float *logits, int32_t rows)

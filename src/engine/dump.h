@@ -19,7 +19,7 @@ struct dump *dump_create(const struct k3_config *c, int64_t positions, const cha
 void dump_destroy(struct dump *d);
 
 /* For forward_trace(), arg is the dump: copies p after this layer for the rows that dump_rows() will count next. */
-void dump_hidden(int layer, const struct k3_tensor *p, void *arg);
+int dump_hidden(int layer, const struct k3_tensor *p, void *arg);
 /* A step of so many rows is complete; copies its logits, where they are wanted. */
 void dump_rows(struct dump *d, const float *logits, int32_t rows);
 

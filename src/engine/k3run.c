@@ -24,6 +24,7 @@
 #include "common/settings.h"
 #include "engine/bench.h"
 #include "engine/dump.h"
+#include "engine/layercheck.h"
 #include "engine/sampler.h"
 #include "engine/single.h"
 #include "text/buf.h"
@@ -36,7 +37,7 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct options {
     const char *effort; /* NULL: as k3.conf says */
-    const char *model, *backend, *system, *render, *dump_logits, *dump_hidden;
+    const char *model, *backend, *system, *render, *dump_logits, *dump_hidden, *check_layers;
     char *text;           /* the words of the command line; NULL when there are none */
     struct tokens prompt; /* of --prompt-tokens */
     int tokenize, bench, json, no_thinking, output_tokens, output_given, show_reasoning, ignore_eos, verbose,
@@ -72,6 +73,7 @@ enum option_id {
     OPT_PREFILL_CHUNK,
     OPT_DUMP_LOGITS,
     OPT_DUMP_HIDDEN,
+    OPT_CHECK_LAYERS,
     OPT_TOKENIZE,
     OPT_RENDER,
     OPT_BENCH,
@@ -111,6 +113,7 @@ static const struct {
     {"prefill-chunk", "N", "prompt tokens a step (default 256)", OPT_PREFILL_CHUNK},
     {"dump-logits", "FILE", "write the prompt's logits; stops there unless --max-tokens is given", OPT_DUMP_LOGITS},
     {"dump-hidden", "FILE", "write the residual after each layer; stops likewise", OPT_DUMP_HIDDEN},
+    {"check-layers", "NAME", "compare each layer with that of backend NAME; stops likewise", OPT_CHECK_LAYERS},
     {"tokenize", NULL, "turn stdin into token ids; nothing in it is a control token", OPT_TOKENIZE},
     {"render", "FILE", "print the prompt that a chat request (JSON; - for stdin) becomes", OPT_RENDER},
     {"bench", NULL, "measure speed, and what this machine could do; no prompt", OPT_BENCH},
@@ -299,6 +302,9 @@ static int parse_option(int option, const char *arg, struct options *o, struct k
         return 0;
     case OPT_DUMP_HIDDEN:
         o->dump_hidden = arg;
+        return 0;
+    case OPT_CHECK_LAYERS:
+        o->check_layers = arg;
         return 0;
     case OPT_TOKENIZE:
         o->tokenize = 1;
@@ -586,8 +592,9 @@ struct run {
     int32_t max_tokens;
     struct printer printer;
     struct single *single;
-    struct sampler *sampler; /* rank 0, as are the next three */
-    struct tokens text;      /* prompt and answer */
+    struct sampler *sampler;   /* rank 0, as are the next three */
+    struct tokens text;        /* prompt and answer */
+    struct layercheck *layers; /* --check-layers */
     struct dump *dump;
     struct sampling sampling;
 };
@@ -657,6 +664,25 @@ static int share_prompt(struct run *r, struct k3_error *err)
     return comm_broadcast(r->comm, r->prompt.id, n * sizeof *r->prompt.id, 0, err);
 }
 
+static int feed_prompt(struct run *r, struct single *s, const float **logits, struct k3_error *err)
+{
+    int64_t n = (int64_t)r->prompt.n, chunk;
+
+    for (int64_t at = 0; at < n; at += chunk) {
+        chunk = n - at < r->o->prefill_chunk ? n - at : r->o->prefill_chunk;
+        enum single_outputs outputs = r->o->dump_logits ? SINGLE_ALL : at + chunk == n ? SINGLE_LAST : SINGLE_NONE;
+        if (single_feed(s, r->prompt.id + at, (int32_t)chunk, outputs, logits, err) < 0)
+            return -1;
+        if (r->dump && s == r->single)
+            dump_rows(r->dump, *logits, (int32_t)chunk);
+        if (r->layers)
+            layercheck_rows(r->layers, chunk);
+        if (outputs == SINGLE_ALL)
+            *logits += (chunk - 1) * r->config.vocab;
+    }
+    return 0;
+}
+
 static int default_threads(const struct comm *comm)
 {
     cpu_set_t set;
@@ -666,13 +692,13 @@ static int default_threads(const struct comm *comm)
     return CPU_COUNT(&set);
 }
 
-static int load(struct run *r, struct k3_error *err)
+static struct single *load_on(struct run *r, const char *backend, struct k3_error *err)
 {
     const struct options *o = r->o;
     int64_t prompt = (int64_t)r->prompt.n;
     struct single_options so = {
         .model = o->model,
-        .backend = o->backend,
+        .backend = backend,
         .threads = o->threads > 0 ? o->threads : default_threads(r->comm),
         .rows = prompt < o->prefill_chunk ? (int32_t)prompt : o->prefill_chunk,
         .tokens = prompt + r->max_tokens,
@@ -680,8 +706,34 @@ static int load(struct run *r, struct k3_error *err)
         .all_outputs = o->dump_logits != NULL,
     };
 
-    r->single = single_create(&so, &r->config, r->comm, err);
-    if (r->single && r->dump && o->dump_hidden)
+    return single_create(&so, &r->config, r->comm, err);
+}
+
+/* What the other backend makes of the prompt, layer by layer. */
+static int keep_layers(struct run *r, struct k3_error *err)
+{
+    struct single *other = load_on(r, r->o->check_layers, err);
+    const float *logits;
+    int rc = -1;
+
+    if (!other)
+        return -1;
+    r->layers = layercheck_create(&r->config, (int64_t)r->prompt.n);
+    forward_trace(single_forward(other), layercheck_keep, r->layers);
+    rc = feed_prompt(r, other, &logits, err);
+    layercheck_rows(r->layers, 0);
+    single_destroy(other);
+    return rc;
+}
+
+static int load(struct run *r, struct k3_error *err)
+{
+    if (r->o->check_layers && keep_layers(r, err) < 0)
+        return -1;
+    r->single = load_on(r, r->o->backend, err);
+    if (r->single && r->layers)
+        forward_trace(single_forward(r->single), layercheck_compare, r->layers);
+    else if (r->single && r->dump && r->o->dump_hidden)
         forward_trace(single_forward(r->single), dump_hidden, r->dump);
     return r->single ? 0 : -1;
 }
@@ -700,22 +752,23 @@ static int prepare(struct run *r, struct k3_error *err)
     return 0;
 }
 
+static void print_layers(const struct run *r)
+{
+    for (int l = 0; l < r->config.layers; l++)
+        printf("layer %d %s %.3g\n", l, r->config.attention[l] == K3_KDA ? "KDA" : "MLA",
+               layercheck_difference(r->layers, l));
+}
+
 /* Run the prompt; logits are then those of its last token. */
 static int prefill(struct run *r, const float **logits, struct k3_error *err)
 {
-    int64_t n = (int64_t)r->prompt.n, chunk;
+    int64_t n = (int64_t)r->prompt.n;
     double start = clock_monotonic();
 
-    for (int64_t at = 0; at < n; at += chunk) {
-        chunk = n - at < r->o->prefill_chunk ? n - at : r->o->prefill_chunk;
-        enum single_outputs outputs = r->o->dump_logits ? SINGLE_ALL : at + chunk == n ? SINGLE_LAST : SINGLE_NONE;
-        if (single_feed(r->single, r->prompt.id + at, (int32_t)chunk, outputs, logits, err) < 0)
-            return -1;
-        if (r->dump)
-            dump_rows(r->dump, *logits, (int32_t)chunk);
-        if (outputs == SINGLE_ALL)
-            *logits += (chunk - 1) * r->config.vocab;
-    }
+    if (feed_prompt(r, r->single, logits, err) < 0)
+        return -1;
+    if (r->layers && is_first(r))
+        print_layers(r);
     if (is_first(r))
         log_info("prompt: %lld tokens, %.1f a second", (long long)n, (double)n / (clock_monotonic() - start));
     forward_trace(single_forward(r->single), NULL, NULL);
@@ -788,6 +841,7 @@ static void release(struct run *r)
 {
     single_destroy(r->single);
     dump_destroy(r->dump);
+    layercheck_destroy(r->layers);
     sampler_destroy(r->sampler);
     parser_destroy(r->printer.parser);
     vocab_destroy(r->printer.vocab);
@@ -839,7 +893,7 @@ static int run_prompt(const struct options *o, struct k3_error *err)
 
     if (!r.comm)
         return -1;
-    r.max_tokens = o->max_tokens >= 0 ? o->max_tokens : o->dump_logits || o->dump_hidden ? 0 : 512;
+    r.max_tokens = o->max_tokens >= 0 ? o->max_tokens : o->dump_logits || o->dump_hidden || o->check_layers ? 0 : 512;
     if (prepare(&r, err) < 0) {
         say_for_all(r.comm, err);
         goto out;

@@ -35,8 +35,8 @@ void single_destroy(struct single *s);
 struct forward *single_forward(struct single *s);
 
 /* Append n tokens, at most `rows`, to the sequence; a prompt's forms (struct kern_batch) are taken where its pieces are
- * whole blocks or its end, those of an answer in other pieces.  logits: one row of the vocabulary for the last token, or for each;
- * good until the next call. */
+ * whole blocks or its end, those of an answer in other pieces.  logits: one row of the vocabulary for the last token,
+ * or for each; good until the next call. */
 int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_outputs outputs, const float **logits,
                 struct k3_error *err);
 

@@ -7,7 +7,7 @@
  * not rms_norm_eps (SPEC 4.1). */
 static const float low_rank_eps = 1e-6f;
 
-void forward_trace(struct forward *f, void (*trace)(int layer, const struct k3_tensor *p, void *arg), void *arg)
+void forward_trace(struct forward *f, forward_trace_f *trace, void *arg)
 {
     if (trace && !kern_is_host(f->s) && !f->trace_host)
         f->trace_host = kern_alloc_host(f->s, forward_trace_bytes(f));
@@ -405,7 +405,8 @@ static int trace_layer(struct forward *f, int l)
     }
     if (did(f, "sync", kern_sync(f->s)) < 0)
         return -1;
-    f->trace(l, &p, f->trace_arg);
+    if (f->trace(l, &p, f->trace_arg) && !kern_is_host(f->s))
+        return did(f, "copy", kern_copy(f->s, running(f)->data, bytes, f->trace_host, bytes, bytes, 1));
     return 0;
 }
 

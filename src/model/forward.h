@@ -75,7 +75,8 @@ int forward_operations(const struct forward *f, int32_t rows);
 void forward_forget_graphs(struct forward *f);
 
 /* Call trace(layer, p, arg) after every layer with the running residual p [rows, H] (SPEC 4.3), which may be read until
- * it returns; NULL ends it. */
-void forward_trace(struct forward *f, void (*trace)(int layer, const struct k3_tensor *p, void *arg), void *arg);
+ * it returns; 1: it has written p, and the next layer starts from that.  NULL ends it. */
+typedef int forward_trace_f(int layer, const struct k3_tensor *p, void *arg);
+void forward_trace(struct forward *f, forward_trace_f *trace, void *arg);
 
 #endif

@@ -84,7 +84,7 @@ struct forward {
     const int32_t *token, *output;
     struct kern_batch sent_batch;
     struct k3_error *err;
-    void (*trace)(int layer, const struct k3_tensor *p, void *arg);
+    forward_trace_f *trace;
     void *trace_arg;
     float *trace_host; /* a copy of p, where the backend has memory of its own and a trace was asked for */
 };
