@@ -54,7 +54,8 @@ while read -r line; do
     result $? "${line#*ok }"
 done < <("$top_builddir/src/model/test/steps" "$model" cpu "$long" || echo "not ok steps ended with $?")
 
-ok "layers are compared one by one" eval 'k3run --check-layers ref --model "$model" --prompt-tokens "$short" >"$tmp/layers"'
+check_layers() { k3run --check-layers ref --model "$model" --prompt-tokens "$short" >"$tmp/layers"; }
+ok "layers are compared one by one" check_layers
 is "$(awk '$1 == "layer" && $4 < 1e-5' "$tmp/layers" | wc -l)" 9 "each layer as the reference's"
 
 fails 1 "rounding to BF16 would be noticed" \

@@ -30,7 +30,7 @@ close_to() {
 
 # agrees TITLE COMMAND...
 agrees() {
-    local title=$1 l
+    local title=$1
     shift
     ok "$title: runs the short prompt" "$@" --model "$model" --prompt-tokens "$short" \
         --dump-logits "$tmp/short"
@@ -39,8 +39,9 @@ agrees() {
 }
 
 # layers TITLE MODEL IDS : every layer, given what the CPU's layer before it gave, is off by a few roundings to BF16 (2^-8).
+check_layers() { k3run --backend cuda --check-layers cpu --model "$1" --prompt-tokens "$2" >"$tmp/layers"; }
 layers() {
-    ok "$1: every layer is compared" eval 'k3run --backend cuda --check-layers cpu --model "$2" --prompt-tokens "$3" >"$tmp/layers"'
+    ok "$1: every layer is compared" check_layers "$2" "$3"
     diag "$1: $(sort -g -k4 "$tmp/layers" | tail -n 1), the worst of $(wc -l <"$tmp/layers")"
     is "$(awk '!($4 < 8 / 256)' "$tmp/layers")" "" "$1: layer by layer as the CPU's"
 }
