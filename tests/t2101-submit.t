@@ -63,12 +63,12 @@ json=$(k3submit --json "$secret" </dev/null)
 like "$json" "\"content\":\"$(words 4 12)\",\"reasoning_content\":\"$(words 0 4)[.]\",\"tool_calls\":\[\],\"finish_reason\":\"stop\"" \
     "--json prints everything as an object"
 like "$json" '"completion_tokens":12' "with the usage"
-like "$(k3submit -v -n 5 "$secret" </dev/null 2>&1 >/dev/null)" "^request [0-9a-f]{8}, reasoning effort max
+like "$(k3submit -v -m 5 "$secret" </dev/null 2>&1 >/dev/null)" "^request [0-9a-f]{8}, reasoning effort max
 [0-9]+ prompt \+ 5 answer tokens in .* s, .* tok/s, ended by the token limit$" "-v says id, effort and usage on stderr"
-is "$(k3submit -n 4 "$secret" </dev/null 2>&1)" \
+is "$(k3submit -m 4 "$secret" </dev/null 2>&1)" \
     "k3submit: no answer: the token limit came before it began; a higher --max-tokens or --no-thinking makes room" "an answer that is all thinking is told"
-like "$(K3SUBMIT_NO_THINKING=1 k3submit -v -n 5 "$secret" </dev/null 2>&1 >/dev/null)" "effort none" "flags come from the environment too"
-got=$(k3submit --parsable -n 5 "$secret" </dev/null)
+like "$(K3SUBMIT_NO_THINKING=1 k3submit -v -m 5 "$secret" </dev/null 2>&1 >/dev/null)" "effort none" "flags come from the environment too"
+got=$(k3submit --parsable -m 5 "$secret" </dev/null)
 like "$got" "^[0-9a-f]{32}
 w4 $" "--parsable puts the id before the answer"
 id=${got%%[!0-9a-f]*}

@@ -32,6 +32,7 @@
 #include "text/parser.h"
 #include "text/tokens.h"
 #include "text/vocab.h"
+#include "wire/message.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -42,7 +43,8 @@ struct options {
     struct tokens prompt; /* of --prompt-tokens */
     int tokenize, bench, json, no_thinking, output_tokens, output_given, show_reasoning, ignore_eos, verbose,
         seed_given;
-    int threads;       /* 0: not given */
+    int threads; /* 0: not given */
+    int choices;
     int max_tokens;    /* -1: not given */
     int prefill_chunk; /* tokens a step */
     struct sampling sampling;
@@ -57,6 +59,7 @@ enum option_id {
     OPT_NO_THINKING,
     OPT_SHOW_REASONING,
     OPT_PROMPT_TOKENS,
+    OPT_CHOICES,
     OPT_MAX_TOKENS,
     OPT_TEMPERATURE,
     OPT_TOP_K,
@@ -97,6 +100,7 @@ static const struct {
     {"no-thinking", NULL, "answer without thinking first", OPT_NO_THINKING},
     {"show-reasoning", NULL, "write the reasoning to stderr as it comes", OPT_SHOW_REASONING},
     {"prompt-tokens", "ID,...", "this prompt instead of a chat", OPT_PROMPT_TOKENS},
+    {"choices", "N", "so many answers, with the seeds SEED, SEED + 1, ... (-n N)", OPT_CHOICES},
     {"max-tokens", "N", "end after N tokens (default 512)", OPT_MAX_TOKENS},
     {"temperature", "T", "0 takes the likeliest token (default 1)", OPT_TEMPERATURE},
     {"top-k", "K", "sample among the K likeliest tokens; 0: all (default 0)", OPT_TOP_K},
@@ -267,6 +271,9 @@ static int parse_option(int option, const char *arg, struct options *o, struct k
     case OPT_PROMPT_TOKENS:
         tokens_clear(&o->prompt);
         return parse_ids(arg, &o->prompt, err);
+    case 'n':
+    case OPT_CHOICES:
+        return parse_int("choices", arg, 1, MESSAGE_CHOICES, &o->choices, err);
     case OPT_MAX_TOKENS:
         return parse_int("max-tokens", arg, 0, INT_MAX, &o->max_tokens, err);
     case OPT_TEMPERATURE:
@@ -368,7 +375,7 @@ static int parse_options(int argc, char **argv, struct options *o)
     for (int i = 0; i < OPTION_ROWS; i++)
         list[i] = (struct option){option_rows[i].name, option_rows[i].argument ? required_argument : no_argument, NULL,
                                   option_rows[i].id};
-    while ((option = getopt_long(argc, argv, "hV", list, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "hVn:", list, NULL)) != -1) {
         switch (option) {
         case 'h':
         case OPT_HELP:
@@ -592,6 +599,7 @@ struct run {
     int32_t max_tokens;
     struct printer printer;
     struct single *single;
+    float *first_logits;       /* of the prompt's last token, where several answers begin with them */
     struct sampler *sampler;   /* rank 0, as are the next three */
     struct tokens text;        /* prompt and answer */
     struct layercheck *layers; /* --check-layers */
@@ -629,8 +637,6 @@ static int prepare_prompt(struct run *r, struct k3_error *err)
         return -1;
     if (!o->text)
         tokens_append(&r->prompt, o->prompt.id, o->prompt.n);
-    if (prints_text)
-        r->printer.parser = parser_create(r->printer.vocab, r->printer.start);
     for (size_t i = 0; i < r->prompt.n; i++)
         if (r->prompt.id[i] >= r->config.vocab)
             return k3_errorf(err, "prompt token %zu, id %d, is not in the vocabulary of %d", i, r->prompt.id[i],
@@ -645,7 +651,6 @@ static int prepare_prompt(struct run *r, struct k3_error *err)
     }
     r->sampler = sampler_create(r->config.vocab);
     r->sampling = o->sampling;
-    tokens_append(&r->text, r->prompt.id, r->prompt.n);
     if (sampling_check(&r->sampling, r->config.vocab, err) < 0)
         return -1;
     if (!o->seed_given && getrandom(&r->sampling.seed, sizeof r->sampling.seed, 0) < 0)
@@ -703,6 +708,7 @@ static struct single *load_on(struct run *r, const char *backend, struct k3_erro
         .rows = prompt < o->prefill_chunk ? (int32_t)prompt : o->prefill_chunk,
         .tokens = prompt + r->max_tokens,
         .prompt = (int32_t)prompt,
+        .forks = o->choices > 1,
         .all_outputs = o->dump_logits != NULL,
     };
 
@@ -815,6 +821,19 @@ static int choose(struct run *r, const float *logits, int32_t *token, struct k3_
     return c.token < 0 ? k3_errorf(err, "%s", c.err.text) : 0;
 }
 
+/* Rank 0's part of another answer: nothing of the one before is left. */
+static void begin_answer(struct run *r, int choice)
+{
+    parser_destroy(r->printer.parser);
+    r->printer.parser = r->o->output_tokens ? NULL : parser_create(r->printer.vocab, r->printer.start);
+    r->printer.answer = 0;
+    tokens_clear(&r->text);
+    tokens_append(&r->text, r->prompt.id, r->prompt.n);
+    if (r->o->choices > 1)
+        fprintf(stderr, "--- answer %d of %d ---\n", choice + 1, r->o->choices);
+    r->sampling.seed += choice > 0;
+}
+
 static int generate(struct run *r, const float *logits, struct k3_error *err)
 {
     double start = clock_monotonic();
@@ -837,8 +856,27 @@ static int generate(struct run *r, const float *logits, struct k3_error *err)
     return 0;
 }
 
+/* All answers, each from the state that the prompt has left. */
+static int answer(struct run *r, const float *logits, struct k3_error *err)
+{
+    size_t bytes = (size_t)r->config.vocab * sizeof *logits;
+
+    if (r->o->choices > 1)
+        r->first_logits = memcpy(k3_calloc(1, bytes), logits, bytes);
+    for (int i = 0; i < r->o->choices; i++) {
+        if (r->o->choices > 1)
+            single_fork(r->single);
+        if (is_first(r))
+            begin_answer(r, i);
+        if (generate(r, r->first_logits ? r->first_logits : logits, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static void release(struct run *r)
 {
+    free(r->first_logits);
     single_destroy(r->single);
     dump_destroy(r->dump);
     layercheck_destroy(r->layers);
@@ -898,7 +936,7 @@ static int run_prompt(const struct options *o, struct k3_error *err)
         say_for_all(r.comm, err);
         goto out;
     }
-    if (prefill(&r, &logits, err) < 0 || (r.max_tokens > 0 && generate(&r, logits, err) < 0)) {
+    if (prefill(&r, &logits, err) < 0 || (r.max_tokens > 0 && answer(&r, logits, err) < 0)) {
         fflush(stdout);
         if (comm_size(r.comm) > 1) {
             fprintf(stderr, "k3run: rank %d: %s\n", comm_rank(r.comm), err->text);
@@ -917,6 +955,7 @@ int main(int argc, char **argv)
 {
     struct options o = {
         .backend = "cpu",
+        .choices = 1,
         .max_tokens = -1,
         .prefill_chunk = 256,
         .sampling = {.temperature = 1.0f, .top_p = 0.95f},

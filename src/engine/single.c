@@ -1,6 +1,7 @@
 #include "engine/single.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,10 +19,13 @@ struct single {
     struct weights *weights;
     struct k3_stream *stream;
     struct forward *forward;
-    int32_t *page;   /* page n is the n-th */
+    int32_t *page;   /* page n is the n-th, but behind a fork */
     int32_t *output; /* [rows]: 0, 1, 2 ... */
     int32_t pages, prompt;
     int64_t length; /* tokens so far */
+    int32_t slot;   /* 0; behind the fork 1 */
+    bool forks;     /* before the next step */
+    struct forward_copy fork;
 };
 
 static int32_t *count_up(int32_t n)
@@ -52,8 +56,8 @@ static int load(struct single *s, const struct single_options *o, const struct k
     struct forward_limits limits = {
         .rows = o->rows,
         .outputs = o->all_outputs ? o->rows : 1,
-        .slots = 1,
-        .pages = s->pages,
+        .slots = o->forks ? 2 : 1,
+        .pages = o->forks ? s->pages + 1 : s->pages,
         .page_tokens = PAGE_TOKENS,
         .slot_pages = s->pages,
     };
@@ -122,15 +126,33 @@ static int32_t prefill_of(const struct single *s, int32_t n)
     return s->prompt;
 }
 
+/* The pages behind the fork have been used by nobody else by the time of the first, and by a fork that is gone later.
+ */
+void single_fork(struct single *s)
+{
+    int32_t full = (int32_t)(s->prompt / PAGE_TOKENS);
+
+    s->fork = (struct forward_copy){FORWARD_FORK, 0, 1, -1, -1};
+    if (s->prompt % PAGE_TOKENS != 0) {
+        s->fork.from_page = full;
+        s->fork.to_page = s->page[full] = s->pages;
+    }
+    s->slot = 1;
+    s->length = s->prompt;
+    s->forks = true;
+}
+
 int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_outputs outputs, const float **logits,
                 struct k3_error *err)
 {
-    const int32_t begin[2] = {0, n}, slot = 0, last = n - 1, prefill = prefill_of(s, n);
+    const int32_t begin[2] = {0, n}, last = n - 1, prefill = prefill_of(s, n);
     struct forward_step step = {
+        .copy = &s->fork,
+        .copies = s->forks,
         .batch = {.rows = n,
                   .seqs = 1,
                   .begin = begin,
-                  .slot = &slot,
+                  .slot = &s->slot,
                   .pos = &s->length,
                   .pages = s->page,
                   .page_stride = s->pages,
@@ -145,5 +167,6 @@ int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_o
     if (forward_step(s->forward, &step, logits, err) < 0)
         return -1;
     s->length += n;
+    s->forks = false;
     return 0;
 }

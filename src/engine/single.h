@@ -5,6 +5,7 @@
 #ifndef K3_ENGINE_SINGLE_H
 #define K3_ENGINE_SINGLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "comm/comm.h"
@@ -19,6 +20,7 @@ struct single_options {
     int32_t rows;    /* most tokens in a step */
     int64_t tokens;  /* room for the sequence */
     int32_t prompt;  /* how many of them are the prompt */
+    bool forks;      /* single_fork() will be called */
     int all_outputs; /* logits may be asked for every row, not only the last */
 };
 
@@ -33,6 +35,10 @@ void single_destroy(struct single *s);
 
 /* For forward_trace().  Borrowed. */
 struct forward *single_forward(struct single *s);
+
+/* From now on the sequence goes on behind the prompt, as often as this is called: what was appended after an earlier
+ * call is gone. */
+void single_fork(struct single *s);
 
 /* Append n tokens, at most `rows`, to the sequence; a prompt's forms (struct kern_batch) are taken where its pieces are
  * whole blocks or its end, those of an answer in other pieces.  logits: one row of the vocabulary for the last token,
