@@ -44,8 +44,8 @@ static const float *latent(const struct attention *a, int i, int64_t p)
 /* Roundings are independent, so they add up as the root of their number; six deviations are allowed.  With factors
  * uniform in [-1, 1), a product's deviation is 1/3: qa_d is a sum of 128 products, a score's dot one of 576 products of
  * qa_d and c_d on eight lanes, a value of UV c one of 512.  A score's error moves o by twice as much, relatively.
- * Expanded, a score is made of the same products, added in another order.  cuda rounds qa and the weights of positions
- * to BF16, which has a relative deviation of 2^-9. */
+ * Expanded, a score is made of the same products, added in another order.  cuda rounds q, qa, the weights of positions
+ * and cbar to BF16, which has a relative deviation of 2^-9. */
 static double bound(void *arg, int64_t t, int64_t c, double expected)
 {
     const struct attention *a = arg;
@@ -53,7 +53,7 @@ static double bound(void *arg, int64_t t, int64_t c, double expected)
     double score = 6 * U * (sqrt(512. / 3) * sqrt(128) * qa + sqrt(576. / 8 + 8) * dot) * scale;
     double rounded = check_rounds_to_bf16() ? 6 * 0x1p-9 : 0;
     (void)t, (void)c, (void)expected;
-    return (2 * (score + rounded * dot * scale) + rounded + 6 * U * sqrt(n + 512. / 8)) * value;
+    return (2 * (score + sqrt(2) * rounded * dot * scale) + sqrt(2) * rounded + 6 * U * sqrt(n + 512. / 8)) * value;
 }
 
 /* The published form: keys and values of every head expanded from the latents (SPEC 4.5 step 3 and 4). */
