@@ -71,7 +71,9 @@ struct k3_tensor {
  * never from the rows that happen to be in the step.  prefill[i] is 0 for recurrent and absorbed; else the number of
  * tokens of the prompt.  All rows are then the prompt's, pos[i] is a multiple of K3_PREFILL_BLOCK, and so is the end
  * of the rows unless it is the prompt's.  KDA is chunked for all of them; MLA is expanded for those in blocks of
- * K3_EXPAND_BLOCK positions that lie in the prompt from end to end, and absorbed for the prompt's last few. */
+ * K3_EXPAND_BLOCK positions that lie in the prompt from end to end, and absorbed for the prompt's last few.  (cuda
+ * absorbs all of them, the former in a form of their own.)  A step without prompts says so by a NULL, for which a
+ * backend has less to launch. */
 struct kern_batch {
     int32_t rows, seqs;
     const int32_t *begin; /* [seqs + 1] */

@@ -216,7 +216,7 @@ __global__ static void __launch_bounds__(THREADS)
 /* --- walk ----------------------------------------------------------------------------------------------------------
  */
 
-enum { WALKERS = 2, /* warps of a block */ SPLIT = D / 16 / WALKERS };
+enum { WALKERS = 2, LOADERS = 2 /* warps of a block */, SPLIT = D / 16 / WALKERS, STAGES = 3 };
 
 /* Left factor [16, 16] from two neighbouring products. */
 struct left {
@@ -234,18 +234,25 @@ __device__ static struct left left_of(const float x[4], const float y[4])
     return f;
 }
 
-/* d += a b; `rest` takes what the small parts add. */
-__device__ static void multiply(float d[4], float rest[4], const struct left &a, const struct factor &b)
+/* d[i] += a b[i]; rest[i] takes what the small parts add.  One product after the other that does not wait for it. */
+template <int N>
+__device__ static void multiply(float d[N][4], float rest[N][4], const struct left &a, const struct factor b[N])
 {
-    cuda_mma(d, a.large, b.large[0], b.large[1]);
-    cuda_mma(rest, a.small, b.large[0], b.large[1]);
-    cuda_mma(rest, a.large, b.small[0], b.small[1]);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        cuda_mma(d[i], a.large, b[i].large[0], b[i].large[1]);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        cuda_mma(rest[i], a.small, b[i].large[0], b[i].large[1]);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        cuda_mma(rest[i], a.large, b[i].small[0], b[i].small[1]);
 }
 
-/* This thread's share of the copy of a chunk. */
+/* A loader's share of the copy of a chunk. */
 __device__ static void fetch(struct chunk *to, const struct chunk *from)
 {
-    for (int at = (int)threadIdx.x; at < (int)sizeof *to / 16; at += WALKERS * 32)
+    for (int at = (int)threadIdx.x - WALKERS * 32; at < (int)sizeof *to / 16; at += LOADERS * 32)
         cuda_copy16((char *)to + at * 16, (const char *)from + at * 16, true);
     cuda_copies_end();
 }
@@ -256,8 +263,8 @@ __device__ static void walk_chunk(const struct chunk *c, float S[D / 8][4], cons
                                   int64_t o_step, int n)
 {
     int lane = (int)threadIdx.x % 32, i0 = lane % 4 * 2;
-    float x[2][4], o_sum[2][4] = {}, x_rest[2][4] = {}, o_rest[2][4] = {}, e[2][4] = {}, e_rest[2][4] = {};
-    float x_sum[2][4] = {};
+    float x[2][4], sum[4][4] = {}, rest[4][4] = {}, e[2][4] = {},
+                   e_rest[2][4] = {}; /* sum: of K's tokens, then of Q's */
 
 #pragma unroll
     for (int h = 0; h < 2; h++)
@@ -269,49 +276,52 @@ __device__ static void walk_chunk(const struct chunk *c, float S[D / 8][4], cons
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
         struct left f = left_of(S[2 * s], S[2 * s + 1]);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            multiply(x_sum[h], x_rest[h], f, c->right[AT_K + h * STEPS + s][lane]);
-            multiply(o_sum[h], o_rest[h], f, c->right[AT_Q + h * STEPS + s][lane]);
-        }
+        struct factor b[4] = {c->right[AT_K + s][lane], c->right[AT_K + STEPS + s][lane], c->right[AT_Q + s][lane],
+                              c->right[AT_Q + STEPS + s][lane]};
+        multiply<4>(sum, rest, f, b);
     }
 #pragma unroll
     for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            x[h][j] -= x_sum[h][j] + x_rest[h][j];
+            x[h][j] -= sum[h][j] + rest[h][j];
     struct left f = left_of(x[0], x[1]);
+    multiply<2>(e, e_rest, f, (const struct factor[2]){c->right[AT_T][lane], c->right[AT_T + 1][lane]});
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        multiply(e[h], e_rest[h], f, c->right[AT_T + h][lane]);
+    for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
             e[h][j] += e_rest[h][j];
-    }
     f = left_of(e[0], e[1]);
 #pragma unroll
-    for (int j = 0; j < D / 8; j++) {
-        float2 decay = *(const float2 *)&c->decay[j * 8 + i0];
-        float rest[4] = {};
-        S[j][0] *= decay.x, S[j][1] *= decay.y, S[j][2] *= decay.x, S[j][3] *= decay.y;
-        multiply(S[j], rest, f, c->right[AT_KEPT + j][lane]);
+    for (int j = 0; j < D / 8; j += 4) {
+        float add[4][4] = {};
+        struct factor b[4];
 #pragma unroll
-        for (int r = 0; r < 4; r++)
-            S[j][r] += rest[r];
+        for (int k = 0; k < 4; k++) {
+            float2 decay = *(const float2 *)&c->decay[(j + k) * 8 + i0];
+            b[k] = c->right[AT_KEPT + j + k][lane];
+            S[j + k][0] *= decay.x, S[j + k][1] *= decay.y, S[j + k][2] *= decay.x, S[j + k][3] *= decay.y;
+        }
+        multiply<4>(&S[j], add, f, b);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+                S[j + k][r] += add[k][r];
     }
+    multiply<2>(&sum[2], &rest[2], f, (const struct factor[2]){c->right[AT_P][lane], c->right[AT_P + 1][lane]});
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        multiply(o_sum[h], o_rest[h], f, c->right[AT_P + h][lane]);
+    for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             int i = h * 8 + i0 + j % 2;
             if (i < n)
-                o[i * o_step + j / 2 * 8] = o_sum[h][j] + o_rest[h][j];
+                o[i * o_step + j / 2 * 8] = sum[2 + h][j] + rest[2 + h][j];
         }
-    }
 }
 
-__global__ static void __launch_bounds__(WALKERS * 32)
+__global__ static void __launch_bounds__((WALKERS + LOADERS) * 32)
     walk(const __grid_constant__ struct kda_delta a, int head0, const struct chunk *chunks, int count)
 {
     extern __shared__ __align__(16) char memory[];
@@ -327,22 +337,33 @@ __global__ static void __launch_bounds__(WALKERS * 32)
     if (rows == 0 || b.prefill[i] == 0)
         return;
     const struct chunk *from = chunks + (int64_t)blockIdx.y * count + first_chunk(b, i);
+    if (warp >= WALKERS) {
+        int end = (rows + ROWS - 1) / ROWS;
+        for (int n = 1 - STAGES; n < end; n++) {
+            int ahead = n + STAGES - 1;
+            if (ahead < end)
+                fetch(&stage[ahead % STAGES], from + ahead);
+            else
+                cuda_copies_end();
+            if (n < 0)
+                continue;
+            cuda_copies_wait<STAGES - 1>();
+            __syncthreads(); /* chunk n is there */
+            __syncthreads(); /* and done with */
+        }
+        return;
+    }
     float *state = a.state + (((int64_t)b.slot[i] * a.heads + head) * D + v) * D + lane % 4 * 2;
-    fetch(&stage[0], from);
 #pragma unroll
     for (int j = 0; j < D / 8; j++)
 #pragma unroll
         for (int r = 0; r < 4; r++)
             S[j][r] = b.pos[i] == 0 ? 0 : state[r / 2 * 8 * D + j * 8 + r % 2];
-    for (int at = 0, turn = 0; at < rows; at += ROWS, turn ^= 1) {
+    for (int at = 0; at < rows; at += ROWS) {
         int64_t t = begin + at;
-        if (at + ROWS < rows) {
-            fetch(&stage[turn ^ 1], ++from);
-            cuda_copies_wait<1>();
-        } else
-            cuda_copies_wait<0>();
         __syncthreads();
-        walk_chunk(&stage[turn], S, a.v[t] + head * D + v, a.v.stride, a.o[t] + head * D + v, a.o.stride, rows - at);
+        walk_chunk(&stage[at / ROWS % STAGES], S, a.v[t] + head * D + v, a.v.stride, a.o[t] + head * D + v, a.o.stride,
+                   rows - at);
         __syncthreads();
     }
 #pragma unroll
@@ -369,8 +390,8 @@ int cuda_kda_chunks(const struct kda_delta *d, struct k3_stream *s)
         heads = d->heads - head < together ? d->heads - head : (int)together;
         if (cuda_launch(s, "kda: prepare", prepare, dim3((unsigned)count, (unsigned)heads), THREADS, 0, *d, head,
                         chunks) < 0 ||
-            cuda_launch(s, "kda: walk", walk, dim3(SPLIT, (unsigned)heads, (unsigned)d->batch.seqs), WALKERS * 32,
-                        2 * sizeof *chunks, *d, head, chunks, count) < 0)
+            cuda_launch(s, "kda: walk", walk, dim3(SPLIT, (unsigned)heads, (unsigned)d->batch.seqs),
+                        (WALKERS + LOADERS) * 32, STAGES * sizeof *chunks, *d, head, chunks, count) < 0)
             return -1;
     }
     return 0;

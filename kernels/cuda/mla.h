@@ -7,9 +7,8 @@
 
 enum {
     MLA_HEAD_ROWS = K3_NOPE_DIM + K3_V_DIM, /* of kv_b: a head's UK, then its UV */
-    MLA_THREADS = 256,
-    MLA_TILE = 32,               /* positions that are in shared memory at a time, and as many under way */
-    MLA_WIDE = K3_CACHE_DIM + 8, /* of a latent row in shared memory: rows 8 apart meet other banks */
+    MLA_TILE = 32,                          /* positions that are in shared memory at a time, and as many under way */
+    MLA_WIDE = K3_CACHE_DIM + 8,            /* of a latent row in shared memory: rows 8 apart meet other banks */
 };
 
 /* The rows that kern_expanded_rows() counts. */
@@ -34,19 +33,18 @@ __device__ static inline int mla_row(const struct kern_batch &b, int page_tokens
     return b.pages[(int64_t)i * b.page_stride + pos / page_tokens] * page_tokens + pos % page_tokens;
 }
 
-/* Start to copy this thread's part of a tile, of which it has position threadIdx.x / 8; row: that position's in the
- * cache, -1 for none. */
+/* Start to copy this thread's part of a tile, of which EACH threads share a position: threadIdx.x / EACH.  row: that
+ * position's in the cache, -1 for none. */
+template <int EACH>
 __device__ static inline void mla_fetch(__nv_bfloat16 (*tile)[MLA_WIDE], const __nv_bfloat16 *cache, int row)
 {
-    int position = (int)threadIdx.x / 8;
+    int position = (int)threadIdx.x / EACH;
 
 #pragma unroll
-    for (int piece = (int)threadIdx.x % 8; piece < K3_CACHE_DIM / 8; piece += 8)
+    for (int piece = (int)threadIdx.x % EACH; piece < K3_CACHE_DIM / 8; piece += EACH)
         cuda_copy16(&tile[position][piece * 8], cache + (int64_t)max(row, 0) * K3_CACHE_DIM + piece * 8, row >= 0);
     cuda_copies_end();
 }
-static_assert(MLA_THREADS == 8 * MLA_TILE, "eight threads copy a position");
-
 #endif
 
 #endif

@@ -15,7 +15,8 @@
 enum {
     TILE = MLA_TILE,
     WIDE = MLA_WIDE,
-    THREADS = MLA_THREADS,
+    THREADS = 256,
+    EACH = THREADS / TILE, /* threads that copy a position */
     WARPS = THREADS / 32,
     HEADS = 16,   /* rows of a tensor core's factor */
     CHUNKS = 256, /* of a row, at most */
@@ -250,9 +251,9 @@ __device__ static void attend_chunk(struct shared *sh, const __nv_bfloat16 *cach
 
     if (begin >= end)
         return;
-    int mine = begin + (int)threadIdx.x / 8;
+    int mine = begin + (int)threadIdx.x / EACH;
     int next = mla_row(b, page_tokens, it.sequence, mine, end);
-    mla_fetch(sh->latent[0], cache, next);
+    mla_fetch<EACH>(sh->latent[0], cache, next);
     mine += TILE;
     next = mla_row(b, page_tokens, it.sequence, mine, end);
     const __nv_bfloat16 *qa = m.qa + ((int64_t)k * m.heads + head0) * K3_CACHE_DIM;
@@ -263,7 +264,7 @@ __device__ static void attend_chunk(struct shared *sh, const __nv_bfloat16 *cach
     }
     for (int pos = begin, stage = 0; pos < end; pos += TILE, stage ^= 1) {
         if (pos + TILE < end) {
-            mla_fetch(sh->latent[stage ^ 1], cache, next);
+            mla_fetch<EACH>(sh->latent[stage ^ 1], cache, next);
             mine += TILE;
             next = mla_row(b, page_tokens, it.sequence, mine, end);
             cuda_copies_wait<1>();

@@ -13,7 +13,9 @@
 
 enum {
     QUERIES = 64,
-    WARPS = MLA_THREADS / 32,
+    THREADS = 256,
+    EACH = THREADS / MLA_TILE, /* threads that copy a position */
+    WARPS = THREADS / 32,
     STEPS = K3_CACHE_DIM / 16 / 2,         /* of a warp's half of a latent row */
     ABSORBED = K3_LATENT_DIM - STEPS * 16, /* latents in the second half, before the 64 raw ones */
     HALF = K3_LATENT_DIM / 2,              /* columns of cbar of a warp */
@@ -56,7 +58,7 @@ __device__ static void fetch_weights(struct shared *sh, int stage, const __nv_bf
                                      int c1)
 {
 #pragma unroll
-    for (int at = (int)threadIdx.x; at < 2 * ROWS * STAGE / 8; at += MLA_THREADS) {
+    for (int at = (int)threadIdx.x; at < 2 * ROWS * STAGE / 8; at += THREADS) {
         int half = at / (ROWS * STAGE / 8), row = at / (STAGE / 8) % ROWS, piece = at % (STAGE / 8) * 8;
         int c = half ? c1 : c0;
         cuda_copy16(&sh->weight[stage][half][row][piece], w + row * stride + max(c, 0) + piece, c >= 0);
@@ -142,11 +144,15 @@ __device__ static void score_tile(struct shared *sh, int stage, const uint32_t q
 #pragma unroll
     for (int s = 0; s < STEPS; s += 2)
 #pragma unroll
-        for (int j = 0; j < MLA_TILE / 8; j++) {
-            uint32_t b[4];
-            cuda_matrices(b, &sh->latent[stage][j * 8 + lane % 8][(half * STEPS + s) * 16 + lane / 8 * 8]);
-            cuda_mma(x[j], qa[s], b[0], b[1]);
-            cuda_mma(x[j], qa[s + 1], b[2], b[3]);
+        for (int j = 0; j < MLA_TILE / 8; j += 2) {
+            uint32_t b[2][4];
+            const __nv_bfloat16 *from = &sh->latent[stage][j * 8 + lane % 8][(half * STEPS + s) * 16 + lane / 8 * 8];
+            cuda_matrices(b[0], from);
+            cuda_matrices(b[1], from + 8 * MLA_WIDE);
+            cuda_mma(x[j], qa[s], b[0][0], b[0][1]);
+            cuda_mma(x[j + 1], qa[s], b[1][0], b[1][1]);
+            cuda_mma(x[j], qa[s + 1], b[0][2], b[0][3]);
+            cuda_mma(x[j + 1], qa[s + 1], b[1][2], b[1][3]);
         }
 #pragma unroll
     for (int j = 0; j < MLA_TILE / 8; j++) {
@@ -222,21 +228,20 @@ __device__ static void attend(struct shared *sh, const struct work &t, const __n
                               const struct kern_batch &b, int i, float scale, const uint32_t qa[STEPS][4],
                               float cbar[HALF / 8][4])
 {
-    int end = t.pos0 + t.rows, mine = (int)threadIdx.x / 8, lane = (int)threadIdx.x % 32;
-    int next = mla_row(b, page_tokens, i, mine, end);
+    int end = t.pos0 + t.rows, lane = (int)threadIdx.x % 32;
+    int next = mla_row(b, page_tokens, i, (int)threadIdx.x / EACH, end);
 
     if (threadIdx.x < QUERIES) {
         sh->max[threadIdx.x] = -INFINITY;
         sh->sum[threadIdx.x] = 0;
     }
-    mla_fetch(sh->latent[0], cache, next);
-    mine += MLA_TILE;
-    next = mla_row(b, page_tokens, i, mine, end);
-    for (int pos = 0, stage = 0; pos < end; pos += MLA_TILE, stage ^= 1) {
+    mla_fetch<EACH>(sh->latent[0], cache, next);
+    next = mla_row(b, page_tokens, i, MLA_TILE + (int)threadIdx.x / EACH, end);
+    for (int pos = 0; pos < end; pos += MLA_TILE) {
+        int stage = pos / MLA_TILE % 2;
         if (pos + MLA_TILE < end) {
-            mla_fetch(sh->latent[stage ^ 1], cache, next);
-            mine += MLA_TILE;
-            next = mla_row(b, page_tokens, i, mine, end);
+            mla_fetch<EACH>(sh->latent[stage ^ 1], cache, next);
+            next = mla_row(b, page_tokens, i, pos + 2 * MLA_TILE + (int)threadIdx.x / EACH, end);
             cuda_copies_wait<1>();
         } else
             cuda_copies_wait<0>();
@@ -315,7 +320,7 @@ __device__ static int first_block(const struct kern_batch &b, int i)
     return b.begin[i] / QUERIES + i;
 }
 
-__global__ static void __launch_bounds__(MLA_THREADS, 1)
+__global__ static void __launch_bounds__(THREADS, 1)
     attend_prompts(struct cuda_rows q, const __nv_bfloat16 *kv_b, int64_t stride, struct cuda_rows o,
                    const __nv_bfloat16 *cache, int page_tokens, const __grid_constant__ struct kern_batch b,
                    float scale)
@@ -331,7 +336,7 @@ __global__ static void __launch_bounds__(MLA_THREADS, 1)
 
     cuda_wait();
     cuda_next();
-    for (int i = (int)threadIdx.x; i < b.seqs; i += MLA_THREADS)
+    for (int i = (int)threadIdx.x; i < b.seqs; i += THREADS)
         if (first_block(b, i) <= number && number < first_block(b, i + 1))
             found = i;
     __syncthreads();
@@ -354,7 +359,7 @@ int cuda_mla_prompts(const struct mla_attend_args *a, struct k3_stream *s)
     const struct kern_batch *b = a->batch;
 
     return cuda_launch(s, "mla_attend: prompts", attend_prompts,
-                       dim3((unsigned)(b->rows / QUERIES + b->seqs), (unsigned)a->heads), MLA_THREADS,
+                       dim3((unsigned)(b->rows / QUERIES + b->seqs), (unsigned)a->heads), THREADS,
                        sizeof(struct shared), cuda_rows_of(a->q), (const __nv_bfloat16 *)a->kv_b->data, a->kv_b->stride,
                        cuda_rows_of(a->o), (const __nv_bfloat16 *)a->cache->data, a->cache->page_tokens, *b, a->scale);
 }
