@@ -139,27 +139,28 @@ static_assert(ABSORBED % STAGE == 0 && STEPS % 2 == 0, "a stage is absorbed or r
 __device__ static void score_tile(struct shared *sh, int stage, const uint32_t qa[STEPS][4])
 {
     int lane = (int)threadIdx.x % 32, half = warp_half();
-    float x[MLA_TILE / 8][4] = {};
 
+#pragma unroll 1
+    for (int j = 0; j < MLA_TILE; j += 16) { /* positions */
+        const __nv_bfloat16 *from = &sh->latent[stage][j + lane % 8][half * STEPS * 16 + lane / 8 * 8];
+        float x[2][4] = {};
 #pragma unroll
-    for (int s = 0; s < STEPS; s += 2)
-#pragma unroll
-        for (int j = 0; j < MLA_TILE / 8; j += 2) {
+        for (int s = 0; s < STEPS; s += 2) {
             uint32_t b[2][4];
-            const __nv_bfloat16 *from = &sh->latent[stage][j * 8 + lane % 8][(half * STEPS + s) * 16 + lane / 8 * 8];
-            cuda_matrices(b[0], from);
-            cuda_matrices(b[1], from + 8 * MLA_WIDE);
-            cuda_mma(x[j], qa[s], b[0][0], b[0][1]);
-            cuda_mma(x[j + 1], qa[s], b[1][0], b[1][1]);
-            cuda_mma(x[j], qa[s + 1], b[0][2], b[0][3]);
-            cuda_mma(x[j + 1], qa[s + 1], b[1][2], b[1][3]);
+            cuda_matrices(b[0], from + s * 16);
+            cuda_matrices(b[1], from + s * 16 + 8 * MLA_WIDE);
+            cuda_mma(x[0], qa[s], b[0][0], b[0][1]);
+            cuda_mma(x[1], qa[s], b[1][0], b[1][1]);
+            cuda_mma(x[0], qa[s + 1], b[0][2], b[0][3]);
+            cuda_mma(x[1], qa[s + 1], b[1][2], b[1][3]);
         }
 #pragma unroll
-    for (int j = 0; j < MLA_TILE / 8; j++) {
-        float *to = &sh->score[half][warp_queries() + lane / 4][j * 8 + lane % 4 * 2];
-        to[0] = x[j][0], to[1] = x[j][1];
-        to += 8 * (MLA_TILE + 1);
-        to[0] = x[j][2], to[1] = x[j][3];
+        for (int k = 0; k < 2; k++) {
+            float *to = &sh->score[half][warp_queries() + lane / 4][j + k * 8 + lane % 4 * 2];
+            to[0] = x[k][0], to[1] = x[k][1];
+            to += 8 * (MLA_TILE + 1);
+            to[0] = x[k][2], to[1] = x[k][3];
+        }
     }
 }
 
@@ -209,7 +210,7 @@ __device__ static void mix_tile(const struct shared *sh, int stage, float cbar[H
 
     if (__any_sync(0xffffffffu, low != 1 || high != 1))
         scale_rows(cbar, low, high);
-#pragma unroll
+#pragma unroll 1
     for (int s = 0; s < MLA_TILE; s += 16) {
         uint32_t a[4];
         cuda_matrices(a, &sh->p[first + lane % 16][s + lane / 16 * 8]);
@@ -328,7 +329,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(16) char memory[];
     struct shared *sh = (struct shared *)memory;
     __shared__ int found;
-    int number = (int)(gridDim.x - 1 - blockIdx.x); /* a prompt's last rows see most and begin first */
+    const int number = (int)(gridDim.x - 1 - blockIdx.x); /* a prompt's last rows see most and begin first */
     struct work t = {0, 0, (int)blockIdx.y, 0};
     const __nv_bfloat16 *uk = kv_b + (int64_t)t.head * MLA_HEAD_ROWS * stride;
     uint32_t qa[STEPS][4];
@@ -347,7 +348,8 @@ __global__ static void __launch_bounds__(THREADS, 1)
     t.row0 = b.begin[i] + first;
     t.pos0 = (int)b.pos[i] + first;
     absorb(sh, t, q, uk, stride, qa);
-    attend(sh, t, cache, page_tokens, b, i, scale, qa, cbar);
+    attend(sh, t, cache, page_tokens, b, found, scale, qa, cbar);
+#pragma unroll 1
     for (int v = 0; v < K3_V_DIM; v += VALUES) {
         expand(sh, t, uk + (K3_NOPE_DIM + v) * stride, stride, cbar, v, o);
         __syncthreads();
