@@ -31,7 +31,7 @@ struct mixture {
     struct cuda_rows v[MOST]; /* the candidates */
     int count;
     struct cuda_vector norm, proj, out;
-    struct cuda_rows y;
+    struct cuda_rows y, branch; /* branch.data NULL: none */
     int n, part; /* columns of a row and of a part: a multiple of 4 */
     float eps;
     struct team *team; /* [rows] */
@@ -45,6 +45,22 @@ __device__ static float4 times(float4 a, float4 b)
 __device__ static float4 scaled(float4 a, float f)
 {
     return make_float4(a.x * f, a.y * f, a.z * f, a.w * f);
+}
+
+/* Columns d ... d + 3 of every candidate.  add: the last one's are the sum with the branch, and are written so. */
+template <int LIMIT>
+__device__ static void load_candidates(const struct mixture &m, int64_t t, int d, int end, bool add, float4 *v)
+{
+#pragma unroll
+    for (int i = 0; i < LIMIT; i++)
+        if (i < m.count) {
+            v[i] = cuda_load4(m.v[i][t], d, end);
+            if (add && i + 1 == m.count && m.branch.data) {
+                float4 b = cuda_load4(m.branch[t], d, end);
+                v[i] = make_float4(v[i].x + b.x, v[i].y + b.y, v[i].z + b.z, v[i].w + b.w);
+                cuda_store4(m.v[i][t], d, end, v[i]);
+            }
+        }
 }
 
 /* Lane i's weight of candidate i, from the sums of all parts. */
@@ -138,10 +154,7 @@ __global__ static void __launch_bounds__(THREADS) mix_in_teams(const __grid_cons
     cuda_wait();
     cuda_next();
     unsigned tag = *(volatile unsigned *)&team->launches + 1;
-#pragma unroll
-    for (int i = 0; i < LIMIT; i++)
-        if (i < m.count)
-            v[i] = cuda_load4(m.v[i][t], d, end);
+    load_candidates<LIMIT>(m, t, d, end, true, v);
     if (m.count > 1) {
 #pragma unroll
         for (int i = 0; i < LIMIT; i++)
@@ -199,10 +212,7 @@ __global__ static void __launch_bounds__(PARTS * 32) mix_in_blocks(const __grid_
         float dot[LIMIT] = {}, square[LIMIT] = {};
         for (int d = begin; d < end; d += 128) {
             float4 w = times(cuda_load4(m.norm, d, end), cuda_load4(m.proj, d, end));
-#pragma unroll
-            for (int i = 0; i < LIMIT; i++)
-                if (i < m.count)
-                    v[i] = cuda_load4(m.v[i][t], d, end);
+            load_candidates<LIMIT>(m, t, d, end, true, v);
 #pragma unroll
             for (int i = 0; i < LIMIT; i++)
                 if (i < m.count)
@@ -219,10 +229,7 @@ __global__ static void __launch_bounds__(PARTS * 32) mix_in_blocks(const __grid_
         weight = weight_of(m, sums);
     }
     for (int d = part * m.part; d < end; d += 128) { /* whole warps: mixed() passes weights from lane to lane */
-#pragma unroll
-        for (int i = 0; i < LIMIT; i++)
-            if (i < m.count)
-                v[i] = cuda_load4(m.v[i][t], d + lane * 4, end);
+        load_candidates<LIMIT>(m, t, d + lane * 4, end, m.count == 1, v);
         float4 y = mixed<LIMIT>(m, v, weight);
         cuda_store4(m.y[t], d + lane * 4, end, y);
         all += cuda_dot4(y, y);
@@ -246,14 +253,10 @@ extern "C" int cuda_attnres(const struct attnres_args *a, struct k3_stream *s)
     struct cuda_stream *c = cuda_of(s);
     struct mixture m = {};
     int64_t rows = a->p->rows;
-    struct add_args add = {a->branch, a->p};
-
     if (a->p->cols > INT32_MAX / 2) {
         errno = EINVAL;
         return -1;
     }
-    if (a->branch && cuda_add(&add, s) < 0)
-        return -1;
     for (int i = 0; i <= a->snapshots; i++)
         m.v[i] = cuda_rows_of(i < a->snapshots ? &a->snapshot[i] : a->p);
     m.count = a->snapshots + 1;
@@ -264,6 +267,8 @@ extern "C" int cuda_attnres(const struct attnres_args *a, struct k3_stream *s)
     if (a->out)
         m.out = cuda_vector_of(a->out);
     m.y = cuda_rows_of(a->y);
+    if (a->branch)
+        m.branch = cuda_rows_of(a->branch);
     m.n = (int)a->p->cols;
     m.part = (m.n + 4 * PARTS - 1) / (4 * PARTS) * 4;
     m.eps = a->eps;

@@ -45,6 +45,7 @@ static inline struct cuda_stream *cuda_of(struct k3_stream *s)
 KERN_OPERATIONS(X)
 #undef X
 extern "C" int cuda_linears(const struct linears_args *a, struct k3_stream *s);
+extern "C" int cuda_latent_tail(const struct latent_tail_args *a, struct k3_stream *s);
 extern "C" int cuda_kda_block(const struct kda_block_args *a, struct k3_stream *s);
 
 /* -1 with errno EIO and the sentence kept, unless code is success. */

@@ -1,16 +1,20 @@
 /* linear.cu - y[t,o] = sum_i w[o,i] x[t,i] (+ y[t,o])
  *
- * few_rows, up to 16 rows a block: weights stream through registers.  The rows of all matrices that take the same x,
- * laid end to end, are shared out evenly among the blocks; a block's eight warps take its octets of weight rows and the
- * segments of the sum, with 64 KB on the way.  What a warp reads first is asked for before the kernel that made x ends.
- * x is read as F32 and rounded to BF16.
+ * few_rows, up to 16 rows a block: weights stream through shared memory, where each lane finds what it asked for
+ * itself. The rows of all matrices that take the same x, laid end to end, are shared out evenly among the blocks; a
+ * block's eight warps take its octets of weight rows and the segments of the sum, with as much on the way as half of
+ * the shared memory holds.  What a warp reads first is asked for before the kernel that made x ends. x is read as F32
+ * and rounded to BF16.
+ *
+ * many_rows: tiles of y from tiles of x, rounded beforehand, and of weights, which lie in shared memory some chunks
+ * ahead.
  *
  * exact: F32 weights, one warp an output column and 8 rows; lane l adds up columns l, l + 32, ... in fp32, the lanes'
  * sums are added in a tree. */
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/rows.h"
 
-enum { WARPS = 8, MOST_SPAN = 80, PASS = 16 };
+enum { WARPS = 8, FEW_WARPS = 16, MOST_SPAN = 80, MOST_DEPTH = 16, FEW = 64 };
 
 /* Products of one x. */
 struct part {
@@ -36,170 +40,278 @@ __device__ static const struct part *part_of(const struct products &p, int row)
 
 /* --- few rows ----------------------------------------------------------------------------------------------------- */
 
-/* Where a warp reads weights: chunks [c0, c1) of OCTETS octets at a time, group after group. */
-template <class F, int OCTETS, bool FAST> struct weight_reader {
-    const struct products &p;
-    int row, end, step, c0, c1, c;
-    struct cuda_weights at[OCTETS];
+/* A warp keeps its segment's part of 8 rows of x in registers, MOST chunks of it at a time, and meets all octets of
+ * weight rows that its stream has with it.  Half of an octet's pieces are on the way while the other half is
+ * multiplied; sixteen warps an SM have 57 KB on the way, and nothing but weights is read in the loop. */
+template <class F, int PIECES> struct held_weights {
+    uint4 piece[PIECES];
+    uint32_t scale[PIECES];
 
-    __device__ void find(void)
+    template <bool FAST> __device__ void load(const struct cuda_weights &w, int c, int c1, int in)
     {
-        for (int o = 0; o < OCTETS; o++) {
-            int r = row + 8 * o;
-            at[o].data = NULL;
-            if (r < end) {
-                const struct part *q = part_of(p, r);
-                at[o] = F::row(q->data, q->scale, q->stride, r - q->first);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            int k = (c + i) * F::CHUNK + threadIdx.x % 4 * (F::CHUNK / 4);
+            piece[i] = make_uint4(0, 0, 0, 0);
+            scale[i] = 0;
+            if (w.data && c + i < c1 && k < in) {
+                piece[i] = F::template fetch<FAST>(w, k, in);
+                if (F::SCALED)
+                    scale[i] = F::scale(w, k, in);
             }
         }
     }
-
-    __device__ void next(typename F::piece (&w)[OCTETS])
-    {
-        int k = c * F::CHUNK + threadIdx.x % 4 * (F::CHUNK / 4);
-        for (int o = 0; o < OCTETS; o++)
-            w[o] = F::template load<FAST>(at[o], k, at[o].data ? p.in : 0);
-        if (++c == c1) {
-            c = c0;
-            row += step;
-            find();
-        }
-    }
 };
 
-/* Where it reads x: units of the same chunks, over and over. */
-template <class F, int HALVES, bool FAST> struct x_reader {
-    const float *lo, *hi; /* NULL: no such row */
-    int in, c0, c1, c, unit;
+template <class F, int MOST> struct held_x {
+    uint4 unit[MOST * F::UNITS];
 
-    __device__ static void load(const float *x, int k, int n, float4 (&v)[2])
+    template <bool FAST> __device__ void load(const float *x, int c, int c1, int in)
     {
-        v[0] = v[1] = make_float4(0, 0, 0, 0);
-        if (FAST && x && k < n) {
-            v[0] = *(const float4 *)(x + k);
-            v[1] = *(const float4 *)(x + k + 4);
-        } else if (!FAST && x) {
-            v[0] = cuda_load4(x, k, n);
-            v[1] = cuda_load4(x, k + 4, n);
-        }
-    }
-
-    __device__ void next(float4 (&v)[HALVES][2])
-    {
-        int k = c * F::CHUNK + threadIdx.x % 4 * (F::CHUNK / 4) + 8 * unit;
-        load(lo, k, in, v[0]);
-        if (HALVES > 1)
-            load(hi, k, in, v[HALVES - 1]);
-        if (++unit == F::UNITS) {
-            unit = 0;
-            c = c + 1 == c1 ? c0 : c + 1;
-        }
-    }
-};
-
-template <class F, int OCTETS, int HALVES, bool FAST>
-static __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant__ struct products p)
-{
-    constexpr int DEPTH = (F::UNITS > 1 || !FAST ? 4 : HALVES > 1 ? 12 : 16) / OCTETS;
-    constexpr int X_DEPTH = OCTETS * HALVES * F::UNITS == 1 && FAST ? 4 : 2;
-    extern __shared__ float room[]; /* [segments, octets, rows of x, 8] */
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, t0 = (int)blockIdx.y * PASS;
-    int begin = (int)((int64_t)p.out * blockIdx.x / gridDim.x);
-    int end = (int)((int64_t)p.out * (blockIdx.x + 1) / gridDim.x);
-    int groups = (end - begin + 8 * OCTETS - 1) / (8 * OCTETS), chunks = (p.in + F::CHUNK - 1) / F::CHUNK;
-    int segments = cuda_segments(chunks), segment = warp % segments, streams = WARPS / segments;
-    int c0 = chunks * segment / segments, c1 = chunks * (segment + 1) / segments, group = warp / segments;
-    int turns = group < groups ? (groups - group + streams - 1) / streams * (c1 - c0) : 0;
-    struct weight_reader<F, OCTETS, FAST> weights = {
-        p, begin + group * 8 * OCTETS + lane / 4, end, streams * 8 * OCTETS, c0, c1, c0
-    };
-    typename F::piece w[DEPTH][OCTETS];
-
-    weights.find();
 #pragma unroll
-    for (int i = 0; i < DEPTH; i++)
-        if (i < turns)
-            weights.next(w[i]);
-    cuda_next();
-    cuda_wait();
-
-    int row = t0 + lane / 4;
-    struct x_reader<F, HALVES, FAST> x = {
-        row < p.rows ? p.x[row] : NULL, row + 8 < p.rows ? p.x[row + 8] : NULL, p.in, c0, c1, c0, 0
-    };
-    float4 v[X_DEPTH][HALVES][2];
-#pragma unroll
-    for (int i = 0; i < X_DEPTH; i++)
-        if (turns > 0)
-            x.next(v[i]);
-
-    float sum[OCTETS][4] = {};
-    int left = c1 - c0;
-    for (int turn = 0; turn < turns; turn += DEPTH) {
-#pragma unroll
-        for (int i = 0; i < DEPTH; i++) {
-            if (turn + i >= turns)
-                break;
+        for (int i = 0; i < MOST; i++)
 #pragma unroll
             for (int u = 0; u < F::UNITS; u++) {
-                float4(&f)[HALVES][2] = v[(i * F::UNITS + u) % X_DEPTH];
-                uint4 lo = F::pack(f[0][0], f[0][1]), hi = make_uint4(0, 0, 0, 0);
-                if (HALVES > 1)
-                    hi = F::pack(f[HALVES - 1][0], f[HALVES - 1][1]);
-                x.next(f);
-#pragma unroll
-                for (int o = 0; o < OCTETS; o++)
-                    cuda_mma_unit(sum[o], lo, hi, F::unit(w[i][o], u));
-            }
-            if (turn + i + DEPTH < turns)
-                weights.next(w[i]);
-            if (--left == 0) {
-#pragma unroll
-                for (int o = 0; o < OCTETS; o++) {
-                    float *to =
-                        room + (((segment * groups + group) * OCTETS + o) * HALVES * 8 + lane / 4) * 8 + lane % 4 * 2;
-                    *(float2 *)to = make_float2(sum[o][0], sum[o][1]);
-                    if (HALVES > 1)
-                        *(float2 *)(to + 64) = make_float2(sum[o][2], sum[o][3]);
-                    sum[o][0] = sum[o][1] = sum[o][2] = sum[o][3] = 0;
+                int k = (c + i) * F::CHUNK + threadIdx.x % 4 * (F::CHUNK / 4) + 8 * u;
+                float4 a = make_float4(0, 0, 0, 0), b = a;
+                if (x && c + i < c1 && k < in) {
+                    a = FAST ? *(const float4 *)(x + k) : cuda_load4(x, k, in);
+                    b = FAST ? *(const float4 *)(x + k + 4) : cuda_load4(x, k + 4, in);
                 }
-                left = c1 - c0;
-                group += streams;
+                unit[i * F::UNITS + u] = F::pack(a, b);
             }
+    }
+};
+
+template <class F, int MOST, int PIECES>
+__device__ static void multiply_from(float (&sum)[4], const struct held_x<F, MOST> &x,
+                                     const struct held_weights<F, PIECES> &w, int first)
+{
+    const uint4 none = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < PIECES; i++)
+#pragma unroll
+        for (int u = 0; u < F::UNITS; u++)
+            cuda_mma_unit(sum, x.unit[(first + i) * F::UNITS + u], none, F::unit(w.piece[i], w.scale[i], u));
+}
+
+template <class F, int MOST, bool FAST>
+static __global__ void __launch_bounds__(FEW_WARPS * 32, 1) few_rows(const __grid_constant__ struct products p)
+{
+    constexpr int HALF = (MOST + 1) / 2;
+    extern __shared__ float sums[]; /* [segments, octets, 8 rows of x, 8] */
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, t0 = (int)blockIdx.y * 8;
+    int begin = (int)((int64_t)p.out * blockIdx.x / gridDim.x);
+    int end = (int)((int64_t)p.out * (blockIdx.x + 1) / gridDim.x);
+    int octets = (end - begin + 7) / 8, chunks = (p.in + F::CHUNK - 1) / F::CHUNK,
+        segments = cuda_segments(chunks, FEW_WARPS);
+    int segment = warp % segments, stream = warp / segments, streams = FEW_WARPS / segments;
+    int c0 = chunks * segment / segments, c1 = chunks * (segment + 1) / segments;
+    const float *x_row = t0 + lane / 4 < p.rows ? p.x[t0 + lane / 4] : NULL;
+    float *mine = sums + (segment * octets * 8 + lane / 4) * 8 + lane % 4 * 2;
+    struct held_weights<F, HALF> first;
+    struct held_weights<F, MOST - HALF> second;
+    struct held_x<F, MOST> x;
+
+    auto row = [&](int octet) {
+        struct cuda_weights w = {NULL, NULL};
+        int r = begin + octet * 8 + lane / 4;
+        if (octet < octets && r < end) {
+            const struct part *q = part_of(p, r);
+            w = F::row(q->data, q->scale, q->stride, r - q->first);
+        }
+        return w;
+    };
+
+    struct cuda_weights at = row(stream);
+    first.template load<FAST>(at, c0, c1, p.in);
+    second.template load<FAST>(at, c0 + HALF, c1, p.in);
+    cuda_next();
+    cuda_wait();
+    for (int c = c0; c < c1; c += MOST) {
+        if (c > c0) { /* more chunks than registers hold: once more over all octets */
+            at = row(stream);
+            first.template load<FAST>(at, c, c1, p.in);
+            second.template load<FAST>(at, c + HALF, c1, p.in);
+        }
+        x.template load<FAST>(x_row, c, c1, p.in);
+        for (int octet = stream; octet < octets; octet += streams) {
+            float sum[4] = {};
+            float2 *to = (float2 *)(mine + octet * 64);
+            if (c > c0) {
+                float2 before = *to;
+                sum[0] = before.x, sum[1] = before.y;
+            }
+            at = row(octet + streams);
+            multiply_from(sum, x, first, 0);
+            first.template load<FAST>(at, c, c1, p.in);
+            multiply_from(sum, x, second, HALF);
+            second.template load<FAST>(at, c + HALF, c1, p.in);
+            *to = make_float2(sum[0], sum[1]);
         }
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < groups * OCTETS * HALVES * 64; i += WARPS * 32) {
-        int o = begin + i / (HALVES * 64) * 8 + i % 8, t = t0 + i / 8 % (HALVES * 8);
+    for (int i = (int)threadIdx.x; i < octets * 64; i += FEW_WARPS * 32) {
+        int o = begin + i / 64 * 8 + i % 8, t = t0 + i / 8 % 8;
         if (o >= end || t >= p.rows)
             continue;
         const struct part *q = part_of(p, o);
         float *y = q->y[t] + (o - q->first), total = 0;
         for (int s = 0; chunks > 0 && s < segments; s++)
-            total += room[s * groups * OCTETS * HALVES * 64 + i];
+            total += sums[s * octets * 64 + i];
         *y = q->accumulate ? *y + total : total;
     }
 }
 
-template <class F, int OCTETS, int HALVES, bool FAST>
-static int launch_few(const struct products *p, unsigned blocks, struct k3_stream *s)
-{
-    int span = (p->out + (int)blocks - 1) / (int)blocks, groups = (span + 8 * OCTETS - 1) / (8 * OCTETS);
-    size_t room = (size_t)cuda_segments((p->in + F::CHUNK - 1) / F::CHUNK) * groups * OCTETS * HALVES * 64 * 4;
-
-    return cuda_launch(s, "linear", few_rows<F, OCTETS, HALVES, FAST>, dim3(blocks, (p->rows + PASS - 1) / PASS),
-                       WARPS * 32, room, *p);
-}
-
-template <class F, bool FAST> static int multiply(const struct products *p, struct k3_stream *s)
+template <class F, int MOST, bool FAST>
+static int launch_few(const struct products *p, int segments, struct k3_stream *s)
 {
     int sms = cuda_of(s)->sms, blocks = sms * ((p->out + sms * MOST_SPAN - 1) / (sms * MOST_SPAN));
 
     if (blocks > p->out)
         blocks = p->out;
-    if (p->out <= blocks * 8)
-        return p->rows <= 8 ? launch_few<F, 1, 1, FAST>(p, blocks, s) : launch_few<F, 1, 2, FAST>(p, blocks, s);
-    return p->rows <= 8 ? launch_few<F, 2, 1, FAST>(p, blocks, s) : launch_few<F, 2, 2, FAST>(p, blocks, s);
+    int octets = ((p->out + blocks - 1) / blocks + 7) / 8;
+    return cuda_launch(s, "linear", few_rows<F, MOST, FAST>, dim3((unsigned)blocks, (unsigned)(p->rows + 7) / 8),
+                       FEW_WARPS * 32, (size_t)segments * octets * 64 * sizeof(float), *p);
+}
+
+template <class F, bool FAST> static int multiply(const struct products *p, struct k3_stream *s)
+{
+    int chunks = (p->in + F::CHUNK - 1) / F::CHUNK, segments = cuda_segments(chunks, FEW_WARPS);
+    [[maybe_unused]] int longest = (chunks + segments - 1) / segments;
+
+    if constexpr (F::UNITS > 1 || !FAST)
+        return launch_few<F, (F::UNITS > 1 ? 2 : 4), FAST>(p, segments, s);
+    else
+        return longest <= 4 ? launch_few<F, 4, FAST>(p, segments, s) : launch_few<F, 7, FAST>(p, segments, s);
+}
+
+/* --- many rows ---------------------------------------------------------------------------------------------------- */
+
+/* x as BF16 [rows, chunks * 32], zeros behind its columns. */
+static __global__ void round_rows(struct cuda_rows x, int in, int chunks, uint4 *to)
+{
+    int t = (int)blockIdx.x;
+
+    cuda_next();
+    cuda_wait();
+    for (int i = (int)threadIdx.x; i < chunks * 4; i += (int)blockDim.x)
+        to[(int64_t)t * chunks * 4 + i] = cuda_bf16::pack(cuda_load4(x[t], i * 8, in), cuda_load4(x[t], i * 8 + 4, in));
+}
+
+/* A block makes 32 M rows and 32 N columns of y, a warp 16 M and 8 N: two warps deep, four wide. */
+template <int M, int N> struct tiles {
+    uint4 x[32 * M][4], w[32 * N][4];
+};
+
+template <int M, int N, int STAGES>
+static __global__ void __launch_bounds__(WARPS * 32, M > 2 ? 1 : 2)
+    many_rows(const __grid_constant__ struct products p, const uint4 *rounded)
+{
+    extern __shared__ uint4 room[];
+    auto *stage = (struct tiles<M, N> *)room;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, piece = (int)threadIdx.x % 4;
+    int t0 = (int)blockIdx.x * 32 * M, o0 = (int)blockIdx.y * 32 * N, chunks = (p.in + 31) / 32;
+    int segments = cuda_segments(chunks, FEW_WARPS), segment = 0, c = 0;
+    struct cuda_weights w[N / 2];
+    const uint4 *x[M / 2];
+    float sum[M][N][4] = {}, total[M][N][4] = {};
+
+    for (int i = 0; i < N / 2; i++) {
+        int o = min(o0 + (int)threadIdx.x / 4 + 64 * i, p.out - 1);
+        const struct part *q = part_of(p, o);
+        w[i] = cuda_bf16::row(q->data, q->scale, q->stride, o - q->first);
+    }
+    for (int i = 0; i < M / 2; i++) {
+        int t = min(t0 + (int)threadIdx.x / 4 + 64 * i, p.rows - 1);
+        x[i] = rounded + (int64_t)t * chunks * 4 + piece;
+    }
+    auto copy = [&] {
+        if (c < chunks) {
+            struct tiles<M, N> &to = stage[c % STAGES];
+            for (int i = 0; i < N / 2; i++)
+                cuda_bf16::copy<true>(&to.w[threadIdx.x / 4 + 64 * i][piece], w[i], c * 32 + piece * 8, p.in);
+            for (int i = 0; i < M / 2; i++)
+                cuda_copy16(&to.x[threadIdx.x / 4 + 64 * i][piece], x[i] + c * 4, true);
+        }
+        cuda_copies_end();
+        c++;
+    };
+    cuda_next();
+    cuda_wait();
+    for (int i = 0; i < STAGES - 1; i++)
+        copy();
+
+    for (int at = 0; at < chunks; at++) {
+        const struct tiles<M, N> &from = stage[at % STAGES];
+        uint4 v[M][2];
+
+        cuda_copies_wait<STAGES - 2>();
+        __syncthreads();
+        copy();
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            for (int half = 0; half < 2; half++)
+                v[m][half] = from.x[warp % 2 * 16 * M + m * 16 + half * 8 + lane / 4][lane % 4];
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            uint4 u = from.w[warp / 2 * 8 * N + n * 8 + lane / 4][lane % 4];
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                cuda_mma_unit(sum[m][n], v[m][0], v[m][1], u);
+        }
+        if (at + 1 == chunks * (segment + 1) / segments) {
+            segment++;
+#pragma unroll
+            for (int i = 0; i < M * N * 4; i++) {
+                total[i / 4 / N][i / 4 % N][i % 4] += sum[i / 4 / N][i / 4 % N][i % 4];
+                sum[i / 4 / N][i / 4 % N][i % 4] = 0;
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < M * N * 4; i++) {
+        int t = t0 + warp % 2 * 16 * M + i / 4 / N * 16 + i % 4 / 2 * 8 + lane / 4;
+        int o = o0 + warp / 2 * 8 * N + i / 4 % N * 8 + lane % 4 * 2 + i % 2;
+        if (t < p.rows && o < p.out) {
+            const struct part *q = part_of(p, o);
+            float *y = q->y[t] + (o - q->first), sum = total[i / 4 / N][i / 4 % N][i % 4];
+            *y = q->accumulate ? *y + sum : sum;
+        }
+    }
+}
+
+template <int M, int N, int STAGES>
+static int launch_many(const struct products *p, const uint4 *rounded, struct k3_stream *s)
+{
+    dim3 grid((unsigned)(p->rows + 32 * M - 1) / (32 * M), (unsigned)(p->out + 32 * N - 1) / (32 * N));
+
+    return cuda_launch(s, "linear", many_rows<M, N, STAGES>, grid, WARPS * 32, sizeof(struct tiles<M, N>) * STAGES, *p,
+                       rounded);
+}
+
+/* As many rows at a time as the workspace holds. */
+static int multiply_many(struct products *p, struct k3_stream *s)
+{
+    int chunks = (p->in + 31) / 32, rows = p->rows, most = (int)(cuda_of(s)->workspace_bytes / ((size_t)chunks * 64));
+    uint4 *rounded = (uint4 *)cuda_of(s)->workspace;
+
+    for (int t = 0; t < rows; t += p->rows) {
+        int rc;
+        p->rows = rows - t < most ? rows - t : most;
+        if (cuda_launch(s, "linear", round_rows, p->rows, 256, 0, p->x, p->in, chunks, rounded) < 0)
+            return -1;
+        if ((int64_t)((p->rows + 127) / 128) * ((p->out + 127) / 128) >= cuda_of(s)->sms)
+            rc = launch_many<4, 4, 6>(p, rounded, s);
+        else
+            rc = launch_many<2, 2, 8>(p, rounded, s);
+        if (rc < 0)
+            return -1;
+        p->x.data += p->rows * p->x.stride;
+        for (int i = 0; i < p->parts; i++)
+            p->part[i].y.data += p->rows * p->part[i].y.stride;
+    }
+    return 0;
 }
 
 /* --- F32 weights ---------------------------------------------------------------------------------------------------
@@ -233,17 +345,21 @@ static bool aligned(const void *p, int64_t pitch)
     return (uintptr_t)p % 16 == 0 && pitch % 16 == 0;
 }
 
-/* Whether rows of x and w can be read 16 bytes at a time. */
+/* Whether rows of w, and of x too, can be read 16 bytes at a time. */
+static bool weights_fast(const struct linear_args *a)
+{
+    return a->x->cols % 8 == 0 && aligned(a->w->data, a->w->dtype == K3_BF16 ? a->w->stride * 2 : a->w->stride / 2);
+}
+
 static bool is_fast(const struct linear_args *a)
 {
-    return a->x->cols % 8 == 0 && aligned(a->x->data, a->x->stride * 4) &&
-           aligned(a->w->data, a->w->dtype == K3_BF16 ? a->w->stride * 2 : a->w->stride / 2);
+    return weights_fast(a) && aligned(a->x->data, a->x->stride * 4);
 }
 
 static bool go_together(const struct linear_args *a, const struct linear_args *b)
 {
     return a->x->data == b->x->data && a->x->stride == b->x->stride && a->x->rows == b->x->rows &&
-           a->x->cols == b->x->cols && a->w->dtype == b->w->dtype && is_fast(a) == is_fast(b);
+           a->x->cols == b->x->cols && a->w->dtype == b->w->dtype && weights_fast(a) == weights_fast(b);
 }
 
 static int launch(const struct linear_args *a, int count, struct k3_stream *s)
@@ -260,6 +376,8 @@ static int launch(const struct linear_args *a, int count, struct k3_stream *s)
         return 0;
     if (a->w->dtype == K3_F32)
         return cuda_launch(s, "linear", exact, dim3((p.out + WARPS - 1) / WARPS, (p.rows + 7) / 8), WARPS * 32, 0, p);
+    if (a->w->dtype == K3_BF16 && p.rows > FEW && p.in > 0 && weights_fast(a))
+        return multiply_many(&p, s);
     if (a->w->dtype == K3_BF16)
         return fast ? multiply<cuda_bf16, true>(&p, s) : multiply<cuda_bf16, false>(&p, s);
     return fast ? multiply<cuda_mxfp4, true>(&p, s) : multiply<cuda_mxfp4, false>(&p, s);

@@ -11,12 +11,12 @@
 
 #include "kernels/cuda/mma.h"
 
-enum { CUDA_SEGMENTS = 8 }; /* at most */
-
-/* Segments of a sum over so many chunks: three chunks each or more. */
-__host__ __device__ static inline int cuda_segments(int chunks)
+/* Segments of a sum over so many chunks, at most `most`: a power of two. */
+__host__ __device__ static inline int cuda_segments(int chunks, int most)
 {
-    return chunks >= 24 ? 8 : chunks >= 12 ? 4 : chunks >= 6 ? 2 : 1;
+    int n = chunks >= 96 ? 16 : chunks >= 24 ? 8 : chunks >= 12 ? 4 : chunks >= 6 ? 2 : 1;
+
+    return n < most ? n : most;
 }
 
 #ifdef __CUDACC__
@@ -29,14 +29,23 @@ __device__ static inline void cuda_mma_unit(float (&c)[4], const uint4 &lo, cons
     cuda_mma(c, second, w.z, w.w);
 }
 
-/* 16 bytes that nobody reads again soon. */
-__device__ static inline uint4 cuda_stream16(const void *p)
+/* Until no more than so many of this thread's groups of copies are under way. */
+__device__ static inline void cuda_copies_wait_for(int left)
 {
-    uint4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-        : "l"(p));
-    return v;
+    if (left >= 15)
+        cuda_copies_wait<15>();
+    else if (left >= 11)
+        cuda_copies_wait<11>();
+    else if (left >= 7)
+        cuda_copies_wait<7>();
+    else if (left >= 5)
+        cuda_copies_wait<5>();
+    else if (left >= 3)
+        cuda_copies_wait<3>();
+    else if (left == 2)
+        cuda_copies_wait<2>();
+    else
+        cuda_copies_wait<1>();
 }
 
 /* One weight row. */
@@ -46,36 +55,51 @@ struct cuda_weights {
 
 /* BF16: pieces of 8 columns, in the order of memory. */
 struct cuda_bf16 {
-    enum { CHUNK = 32, UNITS = 1 };
-    struct piece {
-        uint4 bits;
-    };
+    enum { CHUNK = 32, UNITS = 1, SCALED = 0 };
 
     __device__ static struct cuda_weights row(const void *data, const void *, int64_t stride, int64_t r)
     {
         return (struct cuda_weights){(const uint8_t *)data + r * stride * 2, NULL};
     }
 
-    /* Columns k ... of a row of n, zeros behind them. */
-    template <bool FAST> __device__ static struct piece load(const struct cuda_weights &w, int k, int n)
+    __device__ static uint4 load(const struct cuda_weights &w, int k, int n)
     {
-        struct piece p = {};
-        if (FAST) {
-            if (k < n)
-                p.bits = cuda_stream16(w.data + (int64_t)k * 2);
-        } else {
-            const uint16_t *from = (const uint16_t *)w.data + k;
-            uint32_t e[8];
-            for (int i = 0; i < 8; i++)
-                e[i] = k + i < n ? from[i] : 0;
-            p.bits = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16);
-        }
-        return p;
+        const uint16_t *from = (const uint16_t *)w.data + k;
+        uint32_t e[8];
+        for (int i = 0; i < 8; i++)
+            e[i] = k + i < n ? from[i] : 0;
+        return make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16);
     }
 
-    __device__ static uint4 unit(const struct piece &p, int)
+    /* Columns k ... of a row of n, zeros behind them, into shared memory: there when this thread's group of copies is.
+     * FAST: rows begin at multiples of 16 bytes. */
+    template <bool FAST> __device__ static void copy(uint4 *to, const struct cuda_weights &w, int k, int n)
     {
-        return p.bits;
+        if (FAST && k < n)
+            cuda_copy16(to, w.data + (int64_t)k * 2, true);
+        else
+            *to = load(w, k, n);
+    }
+
+    template <bool FAST> __device__ static uint4 fetch(const struct cuda_weights &w, int k, int n)
+    {
+        return FAST ? __ldcs((const uint4 *)(w.data + (int64_t)k * 2)) : load(w, k, n);
+    }
+
+    __device__ static uint32_t scale(const struct cuda_weights &, int, int)
+    {
+        return 0;
+    }
+
+    __device__ static uint4 unit(const uint4 &piece, uint32_t, int)
+    {
+        return piece;
+    }
+
+    /* Where column i of a unit lies in it. */
+    __device__ static int place(int i)
+    {
+        return i;
     }
 
     /* Eight columns of x as a unit of w has them. */
@@ -91,11 +115,7 @@ struct cuda_bf16 {
  * 2^-126 times the code's value, subnormal ones included; one multiplication by 2^126 times the scale makes it right.
  */
 struct cuda_mxfp4 {
-    enum { CHUNK = 128, UNITS = 4 };
-    struct piece {
-        uint4 bits;
-        uint32_t scale;
-    };
+    enum { CHUNK = 128, UNITS = 4, SCALED = 1 };
 
     __device__ static struct cuda_weights row(const void *data, const void *scale, int64_t stride, int64_t r)
     {
@@ -103,22 +123,30 @@ struct cuda_mxfp4 {
                                      (const uint8_t *)scale + r * stride / K3_MX_BLOCK};
     }
 
-    template <bool FAST> __device__ static struct piece load(const struct cuda_weights &w, int k, int n)
+    __device__ static uint4 load(const struct cuda_weights &w, int k, int n)
     {
-        struct piece p = {};
-        if (k < n) {
-            const uint8_t *from = w.data + k / 2;
-            if (FAST) {
-                p.bits = cuda_stream16(from);
-            } else {
-                uint32_t e[4] = {};
-                for (int i = 0; i < 16; i++)
-                    e[i / 4] |= (uint32_t)from[i] << i % 4 * 8;
-                p.bits = make_uint4(e[0], e[1], e[2], e[3]);
-            }
-            p.scale = __ldg(w.scale + k / K3_MX_BLOCK);
-        }
-        return p;
+        uint32_t e[4] = {};
+        for (int i = 0; i < 16 && k < n; i++)
+            e[i / 4] |= (uint32_t)w.data[k / 2 + i] << i % 4 * 8;
+        return make_uint4(e[0], e[1], e[2], e[3]);
+    }
+
+    template <bool FAST> __device__ static void copy(uint4 *to, const struct cuda_weights &w, int k, int n)
+    {
+        if (FAST && k < n)
+            cuda_copy16(to, w.data + k / 2, true);
+        else
+            *to = load(w, k, n);
+    }
+
+    template <bool FAST> __device__ static uint4 fetch(const struct cuda_weights &w, int k, int n)
+    {
+        return FAST ? __ldcs((const uint4 *)(w.data + k / 2)) : load(w, k, n);
+    }
+
+    __device__ static uint32_t scale(const struct cuda_weights &w, int k, int n)
+    {
+        return k < n ? __ldg(w.scale + k / K3_MX_BLOCK) : 0;
     }
 
     __device__ static uint32_t times(uint32_t a, uint32_t b)
@@ -128,19 +156,24 @@ struct cuda_mxfp4 {
         return r;
     }
 
-    __device__ static uint4 unit(const struct piece &p, int u)
+    __device__ static uint4 unit(const uint4 &piece, uint32_t scale, int u)
     {
-        uint32_t v = u == 0 ? p.bits.x : u == 1 ? p.bits.y : u == 2 ? p.bits.z : p.bits.w;
-        uint32_t factor = min(p.scale + 126, 254u) * 0x800080u;
+        uint32_t v = u == 0 ? piece.x : u == 1 ? piece.y : u == 2 ? piece.z : piece.w;
+        uint32_t factor = min(scale + 126, 254u) * 0x800080u;
         uint4 r = make_uint4(
             (v << 12 & 0x80008000u) | (v << 6 & 0x01c001c0u), (v << 8 & 0x80008000u) | (v << 2 & 0x01c001c0u),
             (v << 4 & 0x80008000u) | (v >> 2 & 0x01c001c0u), (v & 0x80008000u) | (v >> 6 & 0x01c001c0u));
         r = make_uint4(times(r.x, factor), times(r.y, factor), times(r.z, factor), times(r.w, factor));
-        if (p.scale > 128) { /* what one BF16 factor cannot say; 255 is NaN */
-            factor = p.scale == 255 ? 0x7fc07fc0u : (p.scale - 1) * 0x800080u;
+        if (scale > 128) { /* what one BF16 factor cannot say; 255 is NaN */
+            factor = scale == 255 ? 0x7fc07fc0u : (scale - 1) * 0x800080u;
             r = make_uint4(times(r.x, factor), times(r.y, factor), times(r.z, factor), times(r.w, factor));
         }
         return r;
+    }
+
+    __device__ static int place(int i)
+    {
+        return i % 4 * 2 + i / 4;
     }
 
     __device__ static uint4 pack(const float4 &a, const float4 &b)

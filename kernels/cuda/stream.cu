@@ -72,7 +72,8 @@ static void *alloc(struct k3_stream *s, size_t bytes)
 
     if (cuda_failed(cuda_of(s), "device memory", cudaMalloc(&p, bytes ? bytes : 1)) < 0)
         return NULL;
-    if (cuda_failed(cuda_of(s), "device memory", cudaMemset(p, 0, bytes)) < 0) {
+    /* In the order of this stream: the legacy stream's memset would still run while the first operations write. */
+    if (cuda_failed(cuda_of(s), "device memory", cudaMemsetAsync(p, 0, bytes, cuda_of(s)->stream)) < 0 || sync(s) < 0) {
         cudaFree(p);
         return NULL;
     }
@@ -206,7 +207,7 @@ static const struct kern_backend cuda_backend = {
 #undef X
     cuda_linears,
     cuda_kda_block,
-    NULL,
+    cuda_latent_tail,
 };
 
 extern "C" int cuda_devices(void)
@@ -247,7 +248,8 @@ extern "C" struct k3_stream *cuda_stream_create(int device)
         cuda_failed(c, "workspace", cudaMalloc((void **)&c->counters, CUDA_COUNTERS * sizeof *c->counters)) < 0 ||
         cuda_failed(c, "workspace", cudaMemset(c->counters, 0, CUDA_COUNTERS * sizeof *c->counters)) < 0 ||
         cuda_failed(c, "workspace", cudaMalloc((void **)&c->letters, CUDA_LETTERS)) < 0 ||
-        cuda_failed(c, "workspace", cudaMemset(c->letters, 0, CUDA_LETTERS)) < 0) {
+        cuda_failed(c, "workspace", cudaMemset(c->letters, 0, CUDA_LETTERS)) < 0 ||
+        cuda_failed(c, "workspace", cudaDeviceSynchronize()) < 0) {
         int saved = errno;
         destroy(&c->base);
         errno = saved;

@@ -3,6 +3,7 @@
 
 struct mix {
     struct k3_tensor p, snapshot[K3_MAX_SNAPSHOTS], norm, proj;
+    struct k3_tensor branch, out; /* of joined() alone */
     int snapshots;
 };
 
@@ -72,6 +73,75 @@ static void mix(int64_t rows, int64_t cols, int snapshots, enum k3_dtype dtype)
         tensor_free(&m.snapshot[i]);
 }
 
+/* With the branch that joins p, and the norm behind the mixture; p is left behind. */
+static int run_joined(void *arg, struct k3_stream *s, int64_t t0, int64_t t1, const struct k3_tensor *y, float *after)
+{
+    struct mix *m = arg;
+    struct k3_tensor before = tensor_rows(&m->p, t0, t1), p = tensor_f32(t1 - t0, m->p.cols, 1);
+    struct k3_tensor snapshot[K3_MAX_SNAPSHOTS], branch = tensor_rows(&m->branch, t0, t1);
+    tensor_copy(&p, &before);
+    for (int i = 0; i < m->snapshots; i++)
+        snapshot[i] = tensor_rows(&m->snapshot[i], t0, t1);
+    struct attnres_args a = {&p, snapshot, m->snapshots, &m->norm, &m->proj, y, 1e-5f, &m->out, &branch};
+    int rc = kern_attnres(&a, s);
+    assert_int_equal(kern_sync(s), 0);
+    for (int64_t t = 0; t < t1 - t0; t++)
+        for (int64_t d = 0; d < p.cols; d++)
+            after[t * p.cols + d] = (float)ref_get(&p, t, d);
+    tensor_free(&p);
+    return rc;
+}
+
+/* The mixture's error is at most twice that of bound(), p being twice as large, and is divided by a root mean square
+ * that is above 1/8; the norm itself adds what a sum of n squares and four roundings do. */
+static double bound_joined(void *arg, int64_t t, int64_t c, double expected)
+{
+    struct mix *m = arg;
+    double mixture = m->snapshots == 0 ? U : 2 * bound(arg, t, c, 0);
+    return 8 * mixture * fabs(ref_get(&m->out, 0, c)) + (bound_dot(m->p.cols, 0.5) + 6 * U) * fabs(expected);
+}
+
+static double exact(void *arg, int64_t u, int64_t j, double expected)
+{
+    (void)arg, (void)u, (void)j, (void)expected;
+    return 0;
+}
+
+static void joined(int64_t rows, int64_t cols, int snapshots)
+{
+    struct mix m = {.p = tensor_random(rows, cols, 2, -1, 1),
+                    .norm = tensor_weights(K3_BF16, 1, cols, 0),
+                    .proj = tensor_weights(K3_BF16, 1, cols, 0),
+                    .branch = tensor_random(rows, cols, 0, -1, 1),
+                    .out = tensor_weights(K3_BF16, 1, cols, 0),
+                    .snapshots = snapshots};
+    for (int i = 0; i < snapshots; i++)
+        m.snapshot[i] = tensor_random(rows, cols, i, -1, 1);
+    check_operation(&(struct check){.arg = &m,
+                                    .units = rows,
+                                    .cols = cols,
+                                    .state = cols,
+                                    .run = run_joined,
+                                    .bound = bound_joined,
+                                    .state_bound = exact});
+    tensor_free(&m.p);
+    tensor_free(&m.norm);
+    tensor_free(&m.proj);
+    tensor_free(&m.branch);
+    tensor_free(&m.out);
+    for (int i = 0; i < snapshots; i++)
+        tensor_free(&m.snapshot[i]);
+}
+
+static void the_branch_joins_and_a_norm_follows(void **state)
+{
+    (void)state;
+    joined(1, 64, 0);
+    joined(3, 131, 1);
+    joined(5, 1000, 8);
+    joined(80, 1000, 8);
+}
+
 static void matches_the_reference(void **state)
 {
     (void)state;
@@ -85,7 +155,8 @@ static void matches_the_reference(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matches_the_reference)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matches_the_reference),
+                                       cmocka_unit_test(the_branch_joins_and_a_norm_follows)};
     check_seed();
     return cmocka_run_group_tests_name("attnres", tests, NULL, NULL);
 }

@@ -116,6 +116,7 @@ static void matches_the_reference(void **state)
     mixture(7, 64, 32, 5, 3);
     mixture(40, 96, 64, 6, 4);
     mixture(300, 32, 32, 2, 2);
+    mixture(150, 800, 96, 6, 4);
     mixture(3, 1056, 32, 4, 2);
 }
 

@@ -29,8 +29,11 @@ static double bound(void *arg, int64_t t, int64_t o, double expected)
 
 static void product(enum k3_dtype dtype, int64_t rows, int64_t in, int64_t out, int accumulate)
 {
-    struct product p = {.x = tensor_random(rows, in, 5, -1, 1),
-                        .w = tensor_weights(dtype, out, in, dtype == K3_MXFP4 ? 64 : random_below(2) * 3),
+    struct product p = {.x = tensor_random(rows, in, random_below(2) ? 5 : 8, -1, 1),
+                        .w = tensor_weights(dtype, out, in,
+                                            dtype == K3_MXFP4 ? 64
+                                            : random_below(2) ? 3
+                                                              : 8),
                         .y0 = tensor_random(rows, out, 0, -1, 1),
                         .accumulate = accumulate};
     check_operation(&(struct check){.arg = &p, .units = rows, .cols = out, .run = run, .bound = bound});
