@@ -38,12 +38,13 @@ agrees() {
     ok "$title: runs the long prompt" "$@" --model "$model" --prompt-tokens "$long" --dump-logits "$tmp/long"
 }
 
-# layers TITLE MODEL IDS : every layer, given what the CPU's layer before it gave, is off by a few roundings to BF16 (2^-8).
+# layers TITLE MODEL IDS : every layer, given what the CPU's layer before it gave, is off by a few roundings to BF16 (2^-8),
+# each of which may also put one expert in the place of another.
 check_layers() { k3run --backend cuda --check-layers cpu --model "$1" --prompt-tokens "$2" >"$tmp/layers"; }
 layers() {
     ok "$1: every layer is compared" check_layers "$2" "$3"
     diag "$1: $(sort -g -k4 "$tmp/layers" | tail -n 1), the worst of $(wc -l <"$tmp/layers")"
-    is "$(awk '!($4 < 8 / 256)' "$tmp/layers")" "" "$1: layer by layer as the CPU's"
+    is "$(awk '!($4 < 16 / 256)' "$tmp/layers")" "" "$1: layer by layer as the CPU's"
 }
 layers "tiny-a" "$model" "$long"
 

@@ -28,7 +28,7 @@ like "$(k3info)" "^k3queued [0-9.]+, up 0:0[0-9], 0 waiting, 0 running
 no engine: " "k3info knows that there is no engine"
 
 # --- k3queue
-one=$(submit -J "thesis $(printf '\e[31m')" -n 7) two=$(submit)
+one=$(submit -J "thesis $(printf '\e[31m')" -m 7) two=$(submit)
 is "$(k3queue -h -o '%i|%j|%u|%t|%T|%P|%m|%R' "$one")" \
     "${one:0:8}|thesis ?[31m|$(id -un)|PD|QUEUED|1|7|(NoEngine)" "a row says what is known, and no control characters"
 is "$(k3queue -h -o %I)" "$one
@@ -92,7 +92,7 @@ like "$(k3info --json)" '"job":4711,.*"state":"loading",.*"ranks":\[\{"rank":0,"
 serving() { k3info --json | grep -q '"serving"'; }
 running() { k3info | grep -q ' 1/4 '; }
 wait_for 5 serving
-submit -n 50 >/dev/null
+submit -m 50 >/dev/null
 wait_for 5 running
 like "$(k3info -h)" "^ +4711 serving +fake +2 tp2 +1/4 " "a serving engine shows its slots"
 like "$(k3queue -h)" " R +0:0[0-9] +[0-9]+ +- 4711$" "and k3queue the job that runs a request"

@@ -92,7 +92,7 @@ like "$(cat "$tmp/third")" "^w([0-9]{2}) .* w58 w59 $" "one who came for the tai
 is "$(words "${BASH_REMATCH[1]-0}" 60)" "$(cat "$tmp/third")" "without a gap"
 is "$(state "$id")" DONE "and nobody has cancelled it"
 
-id=$(submit -n 1)
+id=$(submit -m 1)
 wait_for 5 in_state "$id" DONE
 id=$(submit)
 k3cancel "$id"
