@@ -42,18 +42,19 @@ enum k3_dtype {
     K3_BF16,
     K3_I32,
     K3_U8,
-    K3_FP8_E4M3,
-    K3_MXFP8, /* e4m3 with an e8m0 scale a block of 32 columns */
-    K3_MXFP4  /* e2m1, two a byte, low nibble = even column, with an e8m0 scale a block of 32 columns (SPEC 3.3) */
+    K3_FP8_E4M3, /* e4m3 (bias 7, no infinity, at most 448) with an F32 scale a row */
+    K3_MXFP8,    /* e4m3 with an e8m0 scale a block of 32 columns */
+    K3_MXFP4     /* e2m1, two a byte, low nibble = even column, with an e8m0 scale a block of 32 columns (SPEC 3.3) */
 };
 
 /* How a tensor's elements lie in memory.  Repacked forms of a backend get ids of their own. */
 enum k3_layout { K3_ROW_MAJOR = 0 };
 
 /* A matrix (or a vector: rows = 1).  `stride` is the distance of two rows in elements: cols, or more in a view of wider
- * rows. `scale` holds the block scales of MX formats, a byte for each block of 32 columns: a row's lie stride / 32
- * bytes after those of the row before, so cols, stride and the first column of a view are multiples of 32.  NULL for
- * the other formats. */
+ * rows. `scale` holds what the numbers of an element's row or block are multiplied by.  MX formats have a byte for each
+ * block of 32 columns: a row's lie stride / 32 bytes after those of the row before, so cols, stride and the first
+ * column of a view are multiples of 32.  K3_FP8_E4M3 has a float a row, whatever columns a view takes.  NULL for the
+ * other formats. */
 struct k3_tensor {
     void *data;
     void *scale;
