@@ -172,7 +172,6 @@ bool crowd_sends(int fd, size_t bytes)
     return may;
 }
 
-/* A connection that is gone may have had this number; then another is believed to have less unread than it has. */
 void crowd_heard(int fd, int parts, size_t bytes)
 {
     struct connection *c;

@@ -3,7 +3,8 @@
  * A peer is a user of this host or the address of another.  Each may have so many connections, and have sent so much
  * that is no whole message yet or was not read yet: libzmq bounds the parts of a message in size but not in number, and
  * shows a message only when it is whole.  One mutex, for libzmq's threads and the daemon's own; descriptors are told
- * from later ones of the same number by the kernel's cookie, since libzmq closes them unseen. */
+ * from later ones of the same number by the kernel's cookie, since libzmq closes them unseen, and a number comes again
+ * late (gate.c), since messages name it after its connection has ended. */
 #ifndef K3_QUEUE_CROWD_H
 #define K3_QUEUE_CROWD_H
 

@@ -1,6 +1,7 @@
 #include "queue/gate.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -15,8 +16,9 @@ int accept(int fd, void *address, void *len);
 ssize_t recv(int fd, void *to, size_t size, int flags);
 
 enum {
-    SPARE = 64,    /* for munged, squeue, files and ZeroMQ itself */
-    MOST = 1 << 20 /* connections */
+    SPARE = 64,     /* for munged, squeue, files and ZeroMQ itself */
+    MOST = 1 << 20, /* connections */
+    NUMBERS = 4096  /* that connections go through before one is used again */
 };
 
 static atomic_uint width = 512; /* read by ZeroMQ's threads, as the next one is written */
@@ -47,7 +49,26 @@ unsigned int gate_width(void)
     return width;
 }
 
-/* The kernel gives the lowest free number, so the number tells how many there are. */
+/* The connection under a number that none had for long.  A message that is read after its connection has ended still
+ * names the descriptor: it must not be taken for that of whoever came next. */
+static int renumber(int fd)
+{
+    static atomic_uint next;
+    int other = fcntl(fd, F_DUPFD_CLOEXEC, (int)(next % NUMBERS));
+
+    if (other < 0)
+        return fd;
+    if ((unsigned int)other >= width) {
+        close(other);
+        next = 0;
+        return fd;
+    }
+    close(fd);
+    next = (unsigned int)other + 1;
+    return other;
+}
+
+/* The kernel gives the lowest free number, so the number tells whether there is room. */
 int accept4(int fd, void *address, void *len, int flags)
 {
     int got = (int)syscall(SYS_accept4, fd, address, len, flags);
@@ -55,6 +76,8 @@ int accept4(int fd, void *address, void *len, int flags)
     if (got < 0)
         return got;
     bool room = (unsigned int)got < width;
+    if (room)
+        got = renumber(got);
     if (room && crowd_enter(got))
         return got;
     close(got);
