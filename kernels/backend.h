@@ -15,6 +15,7 @@
     X(linear)                                                                                                          \
     X(add)                                                                                                             \
     X(sum)                                                                                                             \
+    X(columns)                                                                                                         \
     X(rmsnorm)                                                                                                         \
     X(situ)                                                                                                            \
     X(attnres)                                                                                                         \

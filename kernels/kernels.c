@@ -288,6 +288,22 @@ int kern_sum(const struct sum_args *a, struct k3_stream *s)
     return s->backend->sum(a, s);
 }
 
+static int columns_are_sound(const struct columns_args *a)
+{
+    if (a->parts < 1 || a->parts > K3_MAX_PARTS || a->begin[0] != 0 || a->begin[a->parts] != a->y->cols)
+        return 0;
+    for (int32_t p = 0; p < a->parts; p++)
+        if (a->begin[p + 1] < a->begin[p])
+            return 0;
+    return 1;
+}
+
+int kern_columns(const struct columns_args *a, struct k3_stream *s)
+{
+    REQUIRE(f32(a->y, a->y->rows, a->y->cols) && columns_are_sound(a));
+    return s->backend->columns(a, s);
+}
+
 int kern_rmsnorm(const struct rmsnorm_args *a, struct k3_stream *s)
 {
     REQUIRE(f32(a->x, a->x->rows, a->x->cols) && vector(a->w, a->x->cols) && f32(a->y, a->x->rows, a->x->cols));

@@ -34,7 +34,8 @@ enum {
     K3_EXPAND_BLOCK = 128,                      /* tokens, a multiple of the above: see struct kern_batch */
     K3_MAX_SNAPSHOTS = 16,                      /* AttnRes snapshots, 8 in K3 */
     K3_MAX_TOPK = 32,                           /* experts of a token, 16 in K3 */
-    K3_MAX_LINEARS = 8                          /* products of one kern_linears() */
+    K3_MAX_LINEARS = 8,                         /* products of one kern_linears() */
+    K3_MAX_PARTS = 64                           /* of one kern_columns() */
 };
 
 enum k3_dtype {
@@ -213,6 +214,16 @@ struct sum_args {
     const struct k3_tensor *y; /* [1, n], not in x */
 };
 int kern_sum(const struct sum_args *a, struct k3_stream *s);
+
+/* y[t, begin[p] + i] = part[p][t, i]: side by side what the ranks have of a row's columns, each its own rows one after
+ * the other.  The two lists are read during the call. */
+struct columns_args {
+    const float *const *part; /* [parts], each [T, begin[p + 1] - begin[p]], none within y */
+    const int64_t *begin;     /* [parts + 1], from 0 up to y's columns */
+    int32_t parts;            /* 1 ... K3_MAX_PARTS */
+    const struct k3_tensor *y;
+};
+int kern_columns(const struct columns_args *a, struct k3_stream *s);
 
 /* y[t,d] = x[t,d] * w[d] / sqrt(mean_d x[t,d]^2 + eps) (SPEC 4.1).  y may be x. */
 struct rmsnorm_args {

@@ -8,8 +8,8 @@
 
 struct comm_ops {
     int (*allreduce)(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err);
-    int (*allgather_columns)(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                             const int64_t *begin, struct k3_error *err);
+    int (*allgather_columns)(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                             int64_t rows, struct k3_error *err);
     int (*allgather)(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err);
     int (*broadcast)(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
     int (*broadcast_idle)(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);
@@ -21,8 +21,8 @@ struct comm_ops {
 /* Collectives between GPUs, ended before the communicator itself. */
 struct comm_device {
     int (*allreduce)(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err);
-    int (*allgather_columns)(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                             const int64_t *begin, struct k3_error *err);
+    int (*allgather_columns)(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                             int64_t rows, struct k3_error *err);
     void (*destroy)(struct comm_device *d);
 };
 
@@ -32,6 +32,10 @@ struct comm {
     int alone;                  /* the other ranks are imagined */
     struct comm_device *device; /* NULL: activations go the way of everything else */
 };
+
+/* kern_columns() of any number of parts. */
+int comm_lay_columns(struct k3_stream *s, const float *const *part, const int64_t *begin, int parts, float *all,
+                     int64_t rows);
 
 /* Over NCCL; the ranks learn the unique id from rank 0 through c. */
 struct comm_device *comm_nccl_create(struct comm *c, struct k3_stream *s, struct k3_error *err);

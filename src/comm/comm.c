@@ -102,11 +102,27 @@ int comm_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t count, 
     return c->device ? c->device->allreduce(c, s, x, count, err) : c->ops->allreduce(c, s, x, count, err);
 }
 
-int comm_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                           const int64_t *begin, struct k3_error *err)
+int comm_allgather_columns(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                           int64_t rows, struct k3_error *err)
 {
-    return c->device ? c->device->allgather_columns(c, s, mine, all, rows, begin, err)
-                     : c->ops->allgather_columns(c, s, mine, all, rows, begin, err);
+    return c->device ? c->device->allgather_columns(c, s, matrix, matrices, rows, err)
+                     : c->ops->allgather_columns(c, s, matrix, matrices, rows, err);
+}
+
+int comm_lay_columns(struct k3_stream *s, const float *const *part, const int64_t *begin, int parts, float *all,
+                     int64_t rows)
+{
+    for (int p = 0; p < parts; p += K3_MAX_PARTS) {
+        int n = parts - p < K3_MAX_PARTS ? parts - p : K3_MAX_PARTS;
+        int64_t first[K3_MAX_PARTS + 1];
+        for (int i = 0; i <= n; i++)
+            first[i] = begin[p + i] - begin[p];
+        struct k3_tensor y = {
+            .data = all + begin[p], .dtype = K3_F32, .rows = rows, .cols = first[n], .stride = begin[parts]};
+        if (kern_columns(&(struct columns_args){part + p, first, n, &y}, s) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int comm_allgather(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err)

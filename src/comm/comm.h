@@ -28,8 +28,8 @@ struct comm *comm_create(struct k3_error *err);
 /* Waits for the other ranks to do the same; one that gives up alone calls comm_abort(). */
 void comm_destroy(struct comm *c);
 
-/* One rank of `size`, alone, to measure it: an exchange takes `microseconds` of the stream's time (0 at first) and
- * leaves what the others would have sent as it was. */
+/* One rank of `size`, alone, to measure it: an exchange takes `microseconds` of the stream's time (0 at first); a sum
+ * is this rank's part of it, and the others' columns are this rank's. */
 struct comm *comm_delay_create(int rank, int size);
 void comm_delay_set(struct comm *c, double microseconds);
 /* Exchanges of activations that were queued since this was last asked. */
@@ -47,10 +47,17 @@ int comm_size(const struct comm *c);
 
 /* x[i] = sum over ranks of x[i], in rank order; count floats. */
 int comm_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err);
-/* Rank r holds mine [rows, begin[r + 1] - begin[r]] and everyone gets all [rows, begin[size]]; begin has size + 1
- * entries from 0. */
-int comm_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                           const int64_t *begin, struct k3_error *err);
+/* Of a matrix, rank r holds mine [rows, begin[r + 1] - begin[r]] and everyone gets all [rows, begin[size]]. */
+struct comm_columns {
+    const float *mine;
+    float *all;
+    const int64_t *begin; /* [size + 1], from 0 */
+};
+/* Of several matrices, 1 ... COMM_MATRICES, in one exchange; of more than one, a row of all together is at most 2^18
+ * numbers. */
+enum { COMM_MATRICES = 2 };
+int comm_allgather_columns(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                           int64_t rows, struct k3_error *err);
 /* Every rank contributes `bytes` and gets all contributions in rank order; all [size * bytes]. */
 int comm_allgather(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err);
 int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct k3_error *err);

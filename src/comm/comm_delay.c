@@ -9,6 +9,7 @@ struct comm_delay {
     struct comm base;
     double us;
     int exchanges;
+    const float **part; /* [size] */
 };
 
 static int pass_time(struct comm *c, struct k3_stream *s, struct k3_error *err)
@@ -25,14 +26,27 @@ static int delay_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t
     return pass_time(c, s, err);
 }
 
-static int delay_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                                   const int64_t *begin, struct k3_error *err)
+/* The others' columns are this rank's once more, so that what is chosen by all of them is as varied as it would be.
+ * Where they are wider than ours they stay as they were. */
+static int delay_gather(struct comm *c, struct k3_stream *s, const struct comm_columns *m, int64_t rows)
 {
-    size_t cols = (size_t)begin[c->size] * sizeof *all, width = (size_t)(begin[c->rank + 1] - begin[c->rank]);
+    struct comm_delay *d = (struct comm_delay *)c;
+    int64_t width = m->begin[c->rank + 1] - m->begin[c->rank];
+    size_t bytes = (size_t)width * sizeof *m->all, cols = (size_t)m->begin[c->size] * sizeof *m->all;
 
-    width *= sizeof *all;
-    if (kern_copy(s, all + begin[c->rank], cols, mine, width, width, (size_t)rows) < 0)
-        return k3_errorf(err, "a copy of columns: %s", kern_stream_error(s));
+    if (width * c->size != m->begin[c->size])
+        return kern_copy(s, m->all + m->begin[c->rank], cols, m->mine, bytes, bytes, (size_t)rows);
+    for (int r = 0; r < c->size; r++)
+        d->part[r] = m->mine;
+    return comm_lay_columns(s, d->part, m->begin, c->size, m->all, rows);
+}
+
+static int delay_allgather_columns(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                                   int64_t rows, struct k3_error *err)
+{
+    for (int i = 0; i < matrices; i++)
+        if (delay_gather(c, s, &matrix[i], rows) < 0)
+            return k3_errorf(err, "columns: %s", kern_stream_error(s));
     return pass_time(c, s, err);
 }
 
@@ -63,6 +77,7 @@ static void delay_abort(struct comm *c, int code)
 
 static void delay_destroy(struct comm *c)
 {
+    free(((struct comm_delay *)c)->part);
     free(c);
 }
 
@@ -82,6 +97,7 @@ struct comm *comm_delay_create(int rank, int size)
     struct comm_delay *d = k3_zalloc(sizeof *d);
 
     d->base = (struct comm){.ops = &delay_ops, .rank = rank, .size = size, .alone = 1};
+    d->part = k3_calloc((size_t)size, sizeof *d->part);
     return &d->base;
 }
 

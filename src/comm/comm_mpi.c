@@ -27,6 +27,7 @@ struct comm_mpi {
     MPI_Comm world;
     int *send_count, *send_at, *recv_count, *recv_at; /* [size] each */
     float *buffer;                                    /* [BLOCK + size] */
+    float *packed;                                    /* [BLOCK]: what goes out of several rows or matrices */
 };
 
 /* Run an MPI call; when it fails, write its sentence and return -1 from the function. */
@@ -111,35 +112,66 @@ static int mpi_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t c
     return 0;
 }
 
-/* As many rows at a time as the buffer holds; a single row lands where it belongs without it. */
-static int mpi_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                                 const int64_t *begin, struct k3_error *err)
+static int64_t width_of(const struct comm_columns *m, int rank)
 {
-    struct comm_mpi *m = self(c);
-    int64_t cols = begin[c->size], width = begin[c->rank + 1] - begin[c->rank];
+    return m->begin[rank + 1] - m->begin[rank];
+}
+
+/* Rows [row, row + n) of all matrices.  A rank sends its rows of one after those of the other; a single row of a single
+ * matrix needs no packing. */
+static int gather_rows(struct comm_mpi *m, const struct comm_columns *matrix, int matrices, int64_t row, int64_t n,
+                       struct k3_error *err)
+{
+    int plain = n == 1 && matrices == 1, rank = m->base.rank, size = m->base.size;
+    const float *from = plain ? matrix->mine + row * width_of(matrix, rank) : m->packed;
+    float *landing = plain ? matrix->all + row * matrix->begin[size] : m->buffer;
+    int64_t at = 0;
+
+    for (int r = 0; r < size; r++) {
+        m->recv_at[r] = (int)at;
+        for (int i = 0; i < matrices; i++)
+            at += n * width_of(&matrix[i], r);
+        m->recv_count[r] = (int)at - m->recv_at[r];
+    }
+    at = 0;
+    for (int i = 0; i < matrices && !plain; i++) {
+        int64_t width = width_of(&matrix[i], rank);
+        memcpy(m->packed + at, matrix[i].mine + row * width, (size_t)(n * width) * sizeof *m->packed);
+        at += n * width;
+    }
+    MPI_TRY(
+        MPI_Allgatherv(from, m->recv_count[rank], MPI_FLOAT, landing, m->recv_count, m->recv_at, MPI_FLOAT, m->world));
+    for (int r = 0; r < size && !plain; r++) {
+        const float *part = landing + m->recv_at[r];
+        for (int i = 0; i < matrices; i++) {
+            int64_t width = width_of(&matrix[i], r), cols = matrix[i].begin[size];
+            for (int64_t t = row; t < row + n; t++, part += width)
+                memcpy(matrix[i].all + t * cols + matrix[i].begin[r], part, (size_t)width * sizeof *part);
+        }
+    }
+    return 0;
+}
+
+/* As many rows at a time as the buffer holds. */
+static int mpi_allgather_columns(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                                 int64_t rows, struct k3_error *err)
+{
+    int64_t cols = 0;
 
     if (come_to_rest(s, err) < 0)
         return -1;
+    for (int i = 0; i < matrices; i++)
+        cols += matrix[i].begin[c->size];
     if (cols == 0)
         return 0;
-    if (cols > INT_MAX) {
+    if (cols > (matrices > 1 ? BLOCK : INT_MAX)) {
         errno = EMSGSIZE;
         return k3_errorf(err, "a row of %lld columns is too long to gather", (long long)cols);
     }
     int64_t block = cols < BLOCK ? BLOCK / cols : 1;
-    for (int64_t row = 0; row < rows; row += block) {
-        int64_t n = rows - row < block ? rows - row : block;
-        float *to = all + row * cols, *landing = n > 1 ? m->buffer : to;
-        for (int r = 0; r < c->size; r++) {
-            m->recv_at[r] = (int)(n * begin[r]);
-            m->recv_count[r] = (int)(n * (begin[r + 1] - begin[r]));
-        }
-        MPI_TRY(MPI_Allgatherv(mine + row * width, (int)(n * width), MPI_FLOAT, landing, m->recv_count, m->recv_at,
-                               MPI_FLOAT, m->world));
-        for (int r = 0; landing != to && r < c->size; r++)
-            for (int64_t i = 0, w = begin[r + 1] - begin[r]; i < n; i++)
-                memcpy(to + i * cols + begin[r], landing + m->recv_at[r] + i * w, (size_t)w * sizeof *to);
-    }
+    for (int64_t row = 0; row < rows; row += block)
+        if (gather_rows(self(c), matrix, matrices, row, rows - row < block ? rows - row : block, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -221,6 +253,7 @@ static void mpi_destroy(struct comm *c)
     MPI_Finalize();
     free(m->send_count);
     free(m->buffer);
+    free(m->packed);
     free(m);
 }
 
@@ -281,5 +314,6 @@ struct comm *comm_mpi_create(struct k3_error *err)
     m->recv_count = m->send_at + size;
     m->recv_at = m->recv_count + size;
     m->buffer = k3_calloc(BLOCK + size, sizeof *m->buffer);
+    m->packed = k3_calloc(BLOCK, sizeof *m->packed);
     return &m->base;
 }

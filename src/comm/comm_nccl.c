@@ -32,7 +32,8 @@ struct comm_nccl {
     struct comm_device base;
     ncclComm_t nccl;
     struct k3_stream *stream;
-    float *buffer; /* [size, BLOCK], on the device */
+    float *buffer;      /* [size, BLOCK], on the device */
+    const float **part; /* [size] */
     size_t bytes;
     pthread_t watch;
     int watching;
@@ -95,53 +96,60 @@ static int nccl_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t 
     return 0;
 }
 
-/* Everyone's `rows` rows of columns, a rank's after the other's, in the buffer. */
+/* Everyone's `rows` rows of a matrix, a rank's after the other's. */
 static int gather_packed(struct comm *c, struct k3_stream *s, const float *mine, float *to, int64_t rows,
                          const int64_t *begin, struct k3_error *err)
 {
     struct comm_nccl *d = self(c);
+    int even = 1;
 
-    NCCL_TRY(ncclGroupStart());
+    for (int r = 0; r < c->size; r++)
+        even &= begin[r + 1] - begin[r] == begin[1];
+    if (even) {
+        NCCL_TRY(ncclAllGather(mine, to, (size_t)(rows * begin[1]), ncclFloat, d->nccl, queue(s)));
+        return 0;
+    }
     for (int r = 0; r < c->size; r++) {
         size_t n = (size_t)(rows * (begin[r + 1] - begin[r]));
         if (n > 0)
             NCCL_TRY(ncclBroadcast(mine, to + rows * begin[r], n, ncclFloat, r, d->nccl, queue(s)));
     }
-    NCCL_TRY(ncclGroupEnd());
     return 0;
 }
 
-static int is_even(const struct comm *c, const int64_t *begin)
-{
-    for (int r = 0; r < c->size; r++)
-        if (begin[r + 1] - begin[r] != begin[1])
-            return 0;
-    return 1;
-}
-
-static int gather_rows(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                       const int64_t *begin, struct k3_error *err)
+/* Rows [row, row + n) of all matrices, in one launch of NCCL's; a single row lands where it belongs. */
+static int gather_rows(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                       int64_t row, int64_t n, struct k3_error *err)
 {
     struct comm_nccl *d = self(c);
-    size_t cols = (size_t)begin[c->size] * sizeof(float);
-    float *landing = rows == 1 ? all : d->buffer; /* one row needs no sorting */
+    float *landing[COMM_MATRICES], *free_place = d->buffer;
+    int rc = 0;
 
-    if (is_even(c, begin))
-        NCCL_TRY(ncclAllGather(mine, landing, (size_t)(rows * begin[1]), ncclFloat, d->nccl, queue(s)));
-    else if (gather_packed(c, s, mine, landing, rows, begin, err) < 0)
-        return -1;
-    for (int r = 0; landing != all && r < c->size; r++) {
-        size_t width = (size_t)(begin[r + 1] - begin[r]) * sizeof(float);
-        KERN_TRY(kern_copy(s, all + begin[r], cols, d->buffer + rows * begin[r], width, width, (size_t)rows));
+    NCCL_TRY(ncclGroupStart());
+    for (int i = 0; i < matrices && rc == 0; i++) {
+        const int64_t *begin = matrix[i].begin;
+        int64_t width = begin[c->rank + 1] - begin[c->rank];
+        landing[i] = n == 1 ? matrix[i].all + row * begin[c->size] : free_place;
+        free_place += n * begin[c->size];
+        rc = gather_packed(c, s, matrix[i].mine + row * width, landing[i], n, begin, err);
     }
-    return 0;
+    NCCL_TRY(ncclGroupEnd());
+    for (int i = 0; i < matrices && rc == 0 && n > 1; i++) {
+        const int64_t *begin = matrix[i].begin;
+        for (int r = 0; r < c->size; r++)
+            d->part[r] = landing[i] + n * begin[r];
+        KERN_TRY(comm_lay_columns(s, d->part, begin, c->size, matrix[i].all + row * begin[c->size], n));
+    }
+    return rc;
 }
 
-static int nccl_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                                  const int64_t *begin, struct k3_error *err)
+static int nccl_allgather_columns(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                                  int64_t rows, struct k3_error *err)
 {
-    int64_t cols = begin[c->size], width = begin[c->rank + 1] - begin[c->rank], room = (int64_t)c->size * BLOCK;
+    int64_t cols = 0, room = (int64_t)c->size * BLOCK;
 
+    for (int i = 0; i < matrices; i++)
+        cols += matrix[i].begin[c->size];
     if (cols == 0)
         return 0;
     if (cols > room) {
@@ -150,7 +158,7 @@ static int nccl_allgather_columns(struct comm *c, struct k3_stream *s, const flo
     }
     for (int64_t row = 0, n; row < rows; row += n) {
         n = rows - row < room / cols ? rows - row : room / cols;
-        if (gather_rows(c, s, mine + row * width, all + row * cols, n, begin, err) < 0)
+        if (gather_rows(c, s, matrix, matrices, row, n, err) < 0)
             return -1;
     }
     return 0;
@@ -187,6 +195,7 @@ static void nccl_destroy(struct comm_device *base)
     if (d->nccl)
         ncclCommDestroy(d->nccl);
     kern_free(d->stream, d->buffer, d->bytes);
+    free(d->part);
     free(d);
 }
 
@@ -213,6 +222,7 @@ struct comm_device *comm_nccl_create(struct comm *c, struct k3_stream *s, struct
     d->base = (struct comm_device){nccl_allreduce, nccl_allgather_columns, nccl_destroy};
     d->stream = s;
     d->bytes = (size_t)c->size * BLOCK * sizeof *d->buffer;
+    d->part = k3_calloc((size_t)c->size, sizeof *d->part);
     if (join(c, d, err) < 0)
         goto failed;
     if (!(d->buffer = kern_alloc(s, d->bytes))) {

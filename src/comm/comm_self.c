@@ -11,14 +11,15 @@ static int self_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t 
     return 0;
 }
 
-static int self_allgather_columns(struct comm *c, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                                  const int64_t *begin, struct k3_error *err)
+static int self_allgather_columns(struct comm *c, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                                  int64_t rows, struct k3_error *err)
 {
-    size_t bytes = (size_t)rows * (size_t)begin[1] * sizeof *all;
-
     (void)c;
-    if (kern_copy(s, all, bytes, mine, bytes, bytes, 1) < 0)
-        return k3_errorf(err, "a copy of %zu bytes: %s", bytes, kern_stream_error(s));
+    for (const struct comm_columns *m = matrix; m < matrix + matrices; m++) {
+        size_t bytes = (size_t)rows * (size_t)m->begin[1] * sizeof *m->all;
+        if (kern_copy(s, m->all, bytes, m->mine, bytes, bytes, 1) < 0)
+            return k3_errorf(err, "a copy of %zu bytes: %s", bytes, kern_stream_error(s));
+    }
     return 0;
 }
 

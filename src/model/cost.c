@@ -431,7 +431,7 @@ int cost_exchanges(const struct k3_config *c, const struct cost_layout *l, int s
     /* the embedding, attention and the feed-forward's output */
     exchange(&e, COST_ALL_REDUCE, l->tp, p.first + 2 * layers, hidden);
     /* the experts' input and their sum */
-    exchange(&e, COST_ALL_GATHER, l->tp, moe, latent);
+    exchange(&e, COST_ALL_GATHER, l->tp, moe, latent + row * c->experts);
     exchange(&e, o->scatter_latent ? COST_REDUCE_SCATTER : COST_ALL_REDUCE, l->tp, moe, latent);
     if (p.last)
         exchange(&e, COST_ALL_GATHER, l->tp, 1, (double)step->outputs * o->value_bytes * c->vocab);

@@ -84,11 +84,12 @@ static int all_reduce(struct forward *f, const struct k3_tensor *x)
     return comm_allreduce(f->comm, f->s, x->data, (size_t)(x->rows * x->cols), f->err);
 }
 
-/* all = every rank's columns side by side */
-static int all_gather(struct forward *f, const struct k3_tensor *mine, const struct k3_tensor *all,
-                      const int64_t *begin)
+/* Every rank's columns side by side, of matrices of so many rows. */
+static int all_gather(struct forward *f, const struct comm_columns *matrix, int matrices, int64_t rows)
 {
-    return comm_allgather_columns(f->comm, f->s, mine->data, all->data, mine->rows, begin, f->err);
+    if (comm_size(f->comm) == 1)
+        return 0;
+    return comm_allgather_columns(f->comm, f->s, matrix, matrices, rows, f->err);
 }
 
 /* --- the model (SPEC 4) --------------------------------------------------------------------------------------------
@@ -333,15 +334,16 @@ static int latent_tail(struct forward *f, int l, const struct k3_tensor *y)
 static int run_experts(struct forward *f, int l, const struct k3_tensor *y)
 {
     struct activations *t = &f->act;
-    const struct product product[] = {{T_ROUTER, &t->x, &t->router},
+    const struct product product[] = {{T_ROUTER, &t->x, &t->router_mine},
                                       {T_LATENT_DOWN, &t->x, &t->z_mine},
                                       {T_SHARED_GATE, &t->x, &t->shared_gate},
                                       {T_SHARED_UP, &t->x, &t->shared_up}};
+    const struct comm_columns columns[] = {{t->router_mine.data, t->router.data, f->router_begin},
+                                           {t->z_mine.data, t->z.data, f->latent_begin}};
 
-    if (linears(f, l, product, sizeof product / sizeof *product) < 0 || route(f, l) < 0 ||
-        all_gather(f, &t->z_mine, &t->z, f->latent_begin) < 0)
+    if (linears(f, l, product, sizeof product / sizeof *product) < 0 || all_gather(f, columns, 2, t->x.rows) < 0)
         return -1;
-    if (sum_experts(f, l) < 0 || all_reduce(f, &t->sum) < 0 || latent_tail(f, l, y) < 0)
+    if (route(f, l) < 0 || sum_experts(f, l) < 0 || all_reduce(f, &t->sum) < 0 || latent_tail(f, l, y) < 0)
         return -1;
     return all_reduce(f, y);
 }
@@ -384,11 +386,12 @@ static int embed(struct forward *f)
 static int head(struct forward *f)
 {
     struct gather_args a = {.x = &f->act.x, .row = f->output, .y = &f->head_in};
+    const struct comm_columns columns = {f->head_out.data, f->logits.data, f->vocab_begin};
 
     if (mix_residuals(f, T_OUT_RES_NORM, T_OUT_RES_PROJ, T_NORM, -1) < 0 ||
         did(f, "gather", kern_gather(&a, f->s)) < 0 || linear(f, T_LM_HEAD, -1, &f->head_in, &f->head_out) < 0)
         return -1;
-    return all_gather(f, &f->head_out, &f->logits, f->vocab_begin);
+    return all_gather(f, &columns, 1, f->logits.rows);
 }
 
 static int trace_layer(struct forward *f, int l)

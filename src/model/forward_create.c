@@ -67,6 +67,7 @@ struct forward *forward_create(const struct k3_config *c, const struct shard *sh
     f->comm = comm;
     f->s = s;
     f->latent_begin = begins(c, sh, SHARD_LATENT);
+    f->router_begin = begins(c, sh, SHARD_ROUTER);
     f->vocab_begin = begins(c, sh, SHARD_VOCAB);
     if (arena_commit(f->arena, s, err) < 0 || take_host_memory(f, err) < 0) {
         k3_error_prefix(err, "a step of %d rows, %d slots, %d pages: ", l->rows, l->slots, l->pages);
@@ -93,6 +94,7 @@ void forward_destroy(struct forward *f)
         kern_free_host(f->s, f->trace_host, forward_trace_bytes(f));
     forward_undescribe(f);
     free(f->latent_begin);
+    free(f->router_begin);
     free(f->vocab_begin);
     free(f);
     errno = saved;

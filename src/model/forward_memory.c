@@ -27,6 +27,12 @@ static void *floats(struct arena *a, uint64_t x, uint64_t y, uint64_t z)
     return arena_take(a, x * y * z * sizeof(float));
 }
 
+/* Every rank's columns side by side; a rank alone has them in `mine`. */
+static struct k3_tensor gathered(struct arena *a, const struct shard *sh, const struct k3_tensor *mine, int64_t cols)
+{
+    return sh->tp > 1 ? matrix(a, mine->rows, cols) : *mine;
+}
+
 /* A KDA layer's state of so many slots, or checkpoints. */
 static void lay_out_kda(struct arena *a, struct layer_state *st, uint64_t places, uint64_t heads)
 {
@@ -95,15 +101,16 @@ static void lay_out_scratch(struct forward *f, struct arena *a)
     t->dense_up = matrix(a, rows, dense);
     t->shared_gate = matrix(a, rows, shared);
     t->shared_up = matrix(a, rows, shared);
-    t->router = matrix(a, rows, c->experts);
+    t->router_mine = matrix(a, rows, shard_count(c, f->sh, SHARD_ROUTER));
+    t->router = gathered(a, f->sh, &t->router_mine, c->experts);
     t->z_mine = matrix(a, rows, shard_count(c, f->sh, SHARD_LATENT));
-    t->z = matrix(a, rows, c->latent);
+    t->z = gathered(a, f->sh, &t->z_mine, c->latent);
     t->sum = matrix(a, rows, c->latent);
     f->expert = arena_take(a, (uint64_t)rows * (uint64_t)c->topk * sizeof *f->expert);
     f->expert_weight = floats(a, (uint64_t)rows, (uint64_t)c->topk, 1);
     f->head_in = matrix(a, outputs, c->hidden);
     f->head_out = matrix(a, outputs, shard_count(c, f->sh, SHARD_VOCAB));
-    f->logits = matrix(a, outputs, c->vocab);
+    f->logits = gathered(a, f->sh, &f->head_out, c->vocab);
     f->sent_block = arena_take(a, f->lists_bytes);
 }
 

@@ -32,9 +32,11 @@ struct activations {
     /* feed-forward, on this rank's part of the inner width */
     struct k3_tensor dense_gate, dense_up;
     struct k3_tensor shared_gate, shared_up;
-    struct k3_tensor router; /* [T, experts] */
-    struct k3_tensor z_mine; /* [T, this rank's part of the latent] */
-    struct k3_tensor z, sum; /* [T, latent] */
+    struct k3_tensor router_mine; /* [T, this rank's part of the experts] */
+    struct k3_tensor router;      /* [T, experts]; on a rank alone the same memory, as is z */
+    struct k3_tensor z_mine;      /* [T, this rank's part of the latent] */
+    struct k3_tensor z;           /* [T, latent] */
+    struct k3_tensor sum;         /* [T, latent] */
 };
 
 /* The lists of a step where the backend can read them. */
@@ -77,8 +79,8 @@ struct forward {
     float *logits_host;                   /* as logits */
     struct kern_graph *graph[GRAPHS + 1]; /* by rows; NULL: not recorded yet */
 
-    int64_t *latent_begin, *vocab_begin; /* [tp + 1]: where each rank's columns start */
-    int32_t kda_heads, mla_heads, inner; /* this rank's */
+    int64_t *latent_begin, *router_begin, *vocab_begin; /* [tp + 1]: where each rank's columns start */
+    int32_t kda_heads, mla_heads, inner;                /* this rank's */
 
     const struct kern_batch *batch; /* of the step that runs, as are the next two: where the backend can read them */
     const int32_t *token, *output;

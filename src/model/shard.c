@@ -23,6 +23,7 @@ int64_t shard_total(const struct k3_config *c, enum shard_axis axis)
         return c->vocab;
     case SHARD_LAYERS:
         return c->layers;
+    case SHARD_ROUTER:
     case SHARD_EXPERTS:
         return c->experts;
     }
@@ -95,6 +96,7 @@ static const struct cut {
     [T_MLP_GATE] = {SHARD_DENSE, ROWS, 1, 1},
     [T_MLP_UP] = {SHARD_DENSE, ROWS, 1, 1},
     [T_MLP_DOWN] = {SHARD_DENSE, COLS, 1, 1},
+    [T_ROUTER] = {SHARD_ROUTER, ROWS, 1, 1},
     [T_SHARED_GATE] = {SHARD_SHARED, ROWS, 1, 1},
     [T_SHARED_UP] = {SHARD_SHARED, ROWS, 1, 1},
     [T_SHARED_DOWN] = {SHARD_SHARED, COLS, 1, 1},

@@ -6,7 +6,8 @@
  *   KDA     q k v g f_b b, convolutions, A_log, dt_bias by head; f_a whole; o_proj by the head's columns: partial sum
  *   MLA     q_b kv_b g by head; q_a kv_a whole; o_proj by the head's columns: partial sum
  *   dense   gate, up by rows, down by columns of the intermediate width: partial sum; shared experts likewise
- *   experts w1, w3 by rows, w2 by columns of the inner width: partial sum; router whole
+ *   experts w1, w3 by rows, w2 by columns of the inner width: partial sum
+ *   router  by rows (the logits are gathered with z)
  *   latent  down by rows (z is gathered), up by columns (joins the shared experts' partial sum); norm whole
  *   vocab   embedding by rows (zeros elsewhere: summed), lm_head by rows (logits gathered)
  */
@@ -34,6 +35,7 @@ enum shard_axis {
     SHARD_SHARED,    /* shared experts' width */
     SHARD_INNER,     /* expert inner width */
     SHARD_LATENT,    /* latent width of the experts */
+    SHARD_ROUTER,    /* in experts: who computes their logits */
     SHARD_VOCAB,     /* in token ids */
     SHARD_LAYERS,    /* of a pipeline: tp counts its stages */
     SHARD_EXPERTS    /* whole experts: tp counts the groups of ranks that share them out */

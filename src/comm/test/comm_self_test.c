@@ -27,7 +27,7 @@ static void everything_is_a_copy(void **state)
     assert_int_equal(comm_size(c), 1);
     assert_int_equal(comm_allreduce(c, s, x, 6, &err), 0);
     assert_memory_equal(x, before, sizeof x);
-    assert_int_equal(comm_allgather_columns(c, s, x, all, 2, begin, &err), 0);
+    assert_int_equal(comm_allgather_columns(c, s, &(struct comm_columns){x, all, begin}, 1, 2, &err), 0);
     assert_memory_equal(all, before, sizeof all);
     memset(all, 0, sizeof all);
     assert_int_equal(comm_allgather(c, x, all, sizeof x, &err), 0);

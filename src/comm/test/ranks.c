@@ -72,26 +72,61 @@ static int order_matters(void)
     return comm_size(c) < 3 || differ > 100;
 }
 
-/* Uneven widths, empty for rank 1. */
-static int columns(int64_t rows, int64_t unit)
+/* A matrix whose element [i, j] is i * columns + j, of which this rank has columns of width `unit` + rank; rank 1 none.
+ */
+struct matrix {
+    int64_t *begin, cols;
+    float *mine, *all;
+};
+
+static struct matrix matrix_create(int64_t rows, int64_t unit)
 {
-    int size = comm_size(c), rank = comm_rank(c), right = 1;
-    int64_t *begin = k3_calloc((size_t)size + 1, sizeof *begin);
+    int size = comm_size(c), rank = comm_rank(c);
+    struct matrix m = {.begin = k3_calloc((size_t)size + 1, sizeof *m.begin)};
 
     for (int r = 0; r < size; r++)
-        begin[r + 1] = begin[r] + (r == 1 ? 0 : unit + r);
-    int64_t width = begin[rank + 1] - begin[rank], cols = begin[size];
-    float *mine = k3_calloc((size_t)(rows * width), sizeof *mine);
-    float *all = k3_calloc((size_t)(rows * cols), sizeof *all);
+        m.begin[r + 1] = m.begin[r] + (r == 1 ? 0 : unit + r);
+    int64_t width = m.begin[rank + 1] - m.begin[rank];
+    m.cols = m.begin[size];
+    m.mine = k3_calloc((size_t)(rows * width), sizeof *m.mine);
+    m.all = k3_calloc((size_t)(rows * m.cols), sizeof *m.all);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < width; j++)
-            mine[i * width + j] = (float)(i * cols + begin[rank] + j);
-    right &= comm_allgather_columns(c, s, mine, all, rows, begin, &err) == 0;
-    for (int64_t i = 0; i < rows * cols; i++)
-        right &= all[i] == (float)i;
-    free(all);
-    free(mine);
-    free(begin);
+            m.mine[i * width + j] = (float)(i * m.cols + m.begin[rank] + j);
+    return m;
+}
+
+static int matrix_is_whole(const struct matrix *m, int64_t rows)
+{
+    for (int64_t i = 0; i < rows * m->cols; i++)
+        if (m->all[i] != (float)i)
+            return 0;
+    return 1;
+}
+
+static void matrix_free(struct matrix *m)
+{
+    free(m->begin);
+    free(m->mine);
+    free(m->all);
+}
+
+/* A matrix alone, and up to `most` at once. */
+static int columns(int64_t rows, int64_t unit, int most)
+{
+    int right = 1;
+
+    for (int matrices = 1; matrices <= most; matrices++) {
+        struct matrix m[] = {matrix_create(rows, unit), matrix_create(rows, 3)};
+        struct comm_columns set[COMM_MATRICES];
+        for (int i = 0; i < matrices; i++)
+            set[i] = (struct comm_columns){m[i].mine, m[i].all, m[i].begin};
+        right &= comm_allgather_columns(c, s, set, matrices, rows, &err) == 0;
+        for (int i = 0; i < COMM_MATRICES; i++) {
+            right &= i >= matrices || matrix_is_whole(&m[i], rows);
+            matrix_free(&m[i]);
+        }
+    }
     return right;
 }
 
@@ -216,9 +251,9 @@ int main(int argc, char **argv)
     report("sum of 7168", sums(7168));
     report("sum of 100001, in pieces", sums(100001));
     report("sum of 600001, in blocks", sums(600001));
-    report("columns of one row", columns(1, 5));
-    report("columns of many rows", columns(1000, 300));
-    report("columns of rows wider than the buffer", columns(2, 300000));
+    report("columns of one row", columns(1, 5, COMM_MATRICES));
+    report("columns of many rows", columns(1000, 300, COMM_MATRICES));
+    report("columns of rows wider than the buffer", columns(2, 300000, 1));
     report("bytes of every rank", gathers());
     report("broadcast from each rank", broadcasts(comm_broadcast));
     report("idle broadcast from each rank", broadcasts(comm_broadcast_idle));

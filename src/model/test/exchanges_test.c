@@ -33,15 +33,17 @@ static int count_sum(struct comm *comm, struct k3_stream *s, float *x, size_t co
     return 0;
 }
 
-static int count_gather(struct comm *comm, struct k3_stream *s, const float *mine, float *all, int64_t rows,
-                        const int64_t *begin, struct k3_error *err)
+static int count_gather(struct comm *comm, struct k3_stream *s, const struct comm_columns *matrix, int matrices,
+                        int64_t rows, struct k3_error *err)
 {
     struct counting *c = (struct counting *)comm;
-    (void)s, (void)mine, (void)err;
+    (void)s, (void)err;
 
     c->gathers++;
-    c->gathered += (size_t)(rows * begin[RANKS]);
-    memset(all, 0, (size_t)(rows * begin[RANKS]) * sizeof *all);
+    for (int i = 0; i < matrices; i++) {
+        c->gathered += (size_t)(rows * matrix[i].begin[RANKS]);
+        memset(matrix[i].all, 0, (size_t)(rows * matrix[i].begin[RANKS]) * sizeof(float));
+    }
     return 0;
 }
 
