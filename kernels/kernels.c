@@ -212,10 +212,15 @@ static int vector(const struct k3_tensor *t, int64_t cols)
 
 static int matrix(const struct k3_tensor *t, int64_t rows, int64_t cols)
 {
-    if (t->dtype == K3_MXFP4)
-        return shaped(t, rows, cols) && cols % K3_MX_BLOCK == 0 && t->stride % K3_MX_BLOCK == 0 &&
-               (t->scale != NULL || rows * cols == 0);
-    return (t->dtype == K3_F32 || t->dtype == K3_BF16) && shaped(t, rows, cols);
+    int in_blocks = t->dtype == K3_MXFP4 || t->dtype == K3_MXFP8;
+
+    if (!shaped(t, rows, cols))
+        return 0;
+    if (in_blocks && (cols % K3_MX_BLOCK != 0 || t->stride % K3_MX_BLOCK != 0))
+        return 0;
+    if (in_blocks || t->dtype == K3_FP8_E4M3)
+        return t->scale != NULL || rows * cols == 0;
+    return t->dtype == K3_F32 || t->dtype == K3_BF16;
 }
 
 static int batch_of(const struct kern_batch *b, int64_t rows)

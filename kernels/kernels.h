@@ -29,7 +29,7 @@ enum {
     K3_LATENT_DIM = 512,                        /* MLA latent */
     K3_CACHE_DIM = K3_LATENT_DIM + K3_ROPE_DIM, /* values cached a token and MLA layer */
     K3_TAPS = 4,                                /* short convolution, the last tap on the current token */
-    K3_MX_BLOCK = 32,                           /* MXFP4 columns that share a scale */
+    K3_MX_BLOCK = 32,                           /* columns of an MX format that share a scale */
     K3_PREFILL_BLOCK = 64,                      /* tokens: the steps of a prompt begin at multiples of it */
     K3_EXPAND_BLOCK = 128,                      /* tokens, a multiple of the above: see struct kern_batch */
     K3_MAX_SNAPSHOTS = 16,                      /* AttnRes snapshots, 8 in K3 */
@@ -184,10 +184,11 @@ struct gather_args {
 int kern_gather(const struct gather_args *a, struct k3_stream *s);
 
 /* y[t,o] = sum_i w[o,i] x[t,i], added to y when accumulate is set.  Any of rows, out, in may be 0 (empty shard: y
- * becomes 0 unless accumulating). */
+ * becomes 0 unless accumulating).  The scale of a row of FP8_E4M3 multiplies finished sums over its codes; that of an
+ * MX block multiplies each of its codes, which are exact then. */
 struct linear_args {
     const struct k3_tensor *x; /* [T, in] */
-    const struct k3_tensor *w; /* [out, in] BF16, F32 or MXFP4 */
+    const struct k3_tensor *w; /* [out, in] F32, BF16, FP8_E4M3, MXFP8 or MXFP4 */
     const struct k3_tensor *y; /* [T, out] */
     int accumulate;
 };

@@ -87,8 +87,9 @@ static uint64_t weight_bytes(const struct k3_tensor *t)
         return n + n / K3_MX_BLOCK;
     case K3_BF16:
         return 2 * n;
-    case K3_U8:
     case K3_FP8_E4M3:
+        return n + (uint64_t)t->rows * sizeof(float);
+    case K3_U8:
         return n;
     default:
         return 4 * n;

@@ -16,8 +16,8 @@
 
 enum { ARENA_BYTES = 1 << 30, SCALE_BYTES = ARENA_BYTES / 16, READ_BYTES = 1 << 26, FMA_TURNS = 2000000 };
 
-static uint8_t *arena;  /* weights; bytes that are sane as BF16 and as MXFP4 codes */
-static uint8_t *scales; /* MXFP4 scales near 2^-6 */
+static uint8_t *arena;  /* weights; bytes that are sane as BF16, as e4m3 and as MXFP4 codes */
+static uint8_t *scales; /* 2^-67 as e8m0, near 2^-6 as F32 */
 static float *activations;
 static double bandwidth, fma_rate; /* bytes, multiply-adds a second */
 static int threads = 1;
@@ -116,11 +116,19 @@ static void measure_machine(void)
            fma_rate * 1e-9);
 }
 
+static const struct {
+    const char *name;
+    double data, scale; /* bytes a weight */
+} forms[] = {[K3_BF16] = {"bf16", 2, 0},
+             [K3_FP8_E4M3] = {"fp8", 1, 0},
+             [K3_MXFP8] = {"mxfp8", 1, 1. / K3_MX_BLOCK},
+             [K3_MXFP4] = {"mxfp4", .5, 1. / K3_MX_BLOCK}};
+
 /* Weights from a place that moves through the arena. */
 static struct k3_tensor weights(enum k3_dtype dtype, int64_t rows, int64_t cols)
 {
     static size_t at;
-    size_t bytes = (size_t)(rows * cols) * 2 / (dtype == K3_MXFP4 ? 4 : 1);
+    size_t bytes = (size_t)((double)(rows * cols) * forms[dtype].data);
     if (at + bytes > ARENA_BYTES)
         at = 0;
     struct k3_tensor w = {arena + at, scales + at / 16, dtype, K3_ROW_MAJOR, rows, cols, cols};
@@ -144,7 +152,7 @@ enum { HALF = 16 << 20 }; /* floats for inputs; outputs come after */
 static void bench_linear(struct k3_stream *s, enum k3_dtype dtype, int64_t rows, int64_t out, int64_t in)
 {
     struct k3_tensor x = rows_of(0, rows, in), y = rows_of(HALF, rows, out);
-    double bytes = (double)(out * in) * (dtype == K3_BF16 ? 2 : 17. / 32), best = 1e9;
+    double bytes = (double)(out * in) * (forms[dtype].data + forms[dtype].scale), best = 1e9;
     char what[80];
     for (double start = now(); now() - start < 0.5;) {
         struct k3_tensor w = weights(dtype, out, in);
@@ -153,8 +161,8 @@ static void bench_linear(struct k3_stream *s, enum k3_dtype dtype, int64_t rows,
         t = now() - t;
         best = t < best ? t : best;
     }
-    snprintf(what, sizeof what, "linear %s [%lld, %lld] x %lld rows", dtype == K3_BF16 ? "bf16" : "mxfp4",
-             (long long)out, (long long)in, (long long)rows);
+    snprintf(what, sizeof what, "linear %s [%lld, %lld] x %lld rows", forms[dtype].name, (long long)out, (long long)in,
+             (long long)rows);
     report(what, best, bytes, (double)(rows * out * in));
 }
 
@@ -281,7 +289,7 @@ static void fill(void)
     }
     for (size_t i = 0; i < ARENA_BYTES; i++)
         arena[i] = (uint8_t)(60 + (i * 7 + (i >> 9)) % 4);
-    memset(scales, 121, SCALE_BYTES);
+    memset(scales, 60, SCALE_BYTES);
     for (size_t i = 0; i < 2 * HALF; i++)
         activations[i] = (float)(i * 37 % 101) / 101 - 0.5f;
 }
@@ -299,13 +307,13 @@ int main(int argc, char **argv)
     printf("%s\n", kern_stream_name(s));
     choose_loops(kern_stream_name(s));
     measure_machine();
-    for (int64_t rows = 1; rows <= 8; rows *= 2)
-        bench_linear(s, K3_BF16, rows, 7168, 7168);
-    for (int64_t rows = 1; rows <= 8; rows *= 2)
-        bench_linear(s, K3_MXFP4, rows, 7168, 7168);
+    for (enum k3_dtype dtype = K3_BF16; dtype <= K3_MXFP4; dtype++)
+        for (int64_t rows = 1; forms[dtype].name != NULL && rows <= 8; rows *= 2)
+            bench_linear(s, dtype, rows, 7168, 7168);
     bench_linear(s, K3_BF16, 1, 2048, 2048);
-    bench_linear(s, K3_BF16, 512, 2048, 2048);
-    bench_linear(s, K3_MXFP4, 512, 2048, 2048);
+    for (enum k3_dtype dtype = K3_BF16; dtype <= K3_MXFP4; dtype++)
+        if (forms[dtype].name != NULL)
+            bench_linear(s, dtype, 512, 2048, 2048);
     bench_linear(s, K3_BF16, 512, 1024, 7168);
     bench_experts(s, 1, 64, 8, 1024, 1024);
     bench_experts(s, 8, 64, 8, 1024, 1024);

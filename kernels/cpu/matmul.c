@@ -33,7 +33,17 @@ struct weights {
 
 static int64_t unit_bytes(enum k3_dtype dtype)
 {
-    return dtype == K3_MXFP4 ? UNIT / 2 : dtype == K3_BF16 ? UNIT * 2 : UNIT * 4;
+    switch (dtype) {
+    case K3_MXFP4:
+        return UNIT / 2;
+    case K3_FP8_E4M3:
+    case K3_MXFP8:
+        return UNIT;
+    case K3_BF16:
+        return UNIT * 2;
+    default:
+        return UNIT * 4;
+    }
 }
 
 static struct weights weights_of(const struct block *b, int64_t o)
@@ -41,7 +51,7 @@ static struct weights weights_of(const struct block *b, int64_t o)
     const struct k3_tensor *w = b->w;
     int64_t at = o * w->stride + b->k;
     struct weights row = {(const uint8_t *)w->data + at * unit_bytes(w->dtype) / UNIT, NULL};
-    if (w->dtype == K3_MXFP4)
+    if (w->dtype == K3_MXFP4 || w->dtype == K3_MXFP8)
         row.scale = (const uint8_t *)w->scale + at / K3_MX_BLOCK;
     return row;
 }
@@ -51,6 +61,11 @@ SIMD_INLINE void decode(const enum k3_dtype dtype, const struct mxfp4_table *tab
 {
     if (dtype == K3_MXFP4) {
         mxfp4_lanes(w.data + unit * (UNIT / 2), &table[w.scale[unit]], d);
+    } else if (dtype == K3_FP8_E4M3 || dtype == K3_MXFP8) {
+        e4m3_lanes(w.data + unit * UNIT, d);
+        UNROLL
+        for (int j = 0; dtype == K3_MXFP8 && j < UNIT_VECS; j++)
+            d[j] *= vec_set(e8m0(w.scale[unit]));
     } else if (dtype == K3_BF16) {
         UNROLL
         for (int j = 0; j < UNIT_VECS; j += 2)
@@ -62,8 +77,17 @@ SIMD_INLINE void decode(const enum k3_dtype dtype, const struct mxfp4_table *tab
     }
 }
 
-/* A short last unit is decoded from a copy filled up with zeros, for nothing may be read past the row.  MXFP4 has
- * none. */
+/* What a sum over the block's columns of decoded weights comes to.  Codes of e4m3 are decoded to a 256th of themselves,
+ * which is exact under every scale, as is this factor. */
+static float finished(const struct block *b, int64_t o, float sum)
+{
+    if (b->w->dtype == K3_FP8_E4M3)
+        return 256 * sum * ((const float *)b->w->scale)[o];
+    return b->w->dtype == K3_MXFP8 ? 256 * sum : sum;
+}
+
+/* A short last unit is decoded from a copy filled up with zeros, for nothing may be read past the row.  MX formats
+ * have none. */
 struct tail {
     uint8_t bytes[UNIT * 4];
 };
@@ -113,7 +137,7 @@ SIMD_INLINE void fetch(const enum k3_dtype dtype, const int O, const struct weig
 {
     UNROLL
     for (int o = 0; o < O; o++)
-        if (dtype != K3_MXFP4 || unit % 4 == 0)
+        if (unit * unit_bytes(dtype) % 64 == 0)
             __builtin_prefetch((const void *)((uintptr_t)w[o].data + (uintptr_t)(unit * unit_bytes(dtype) + ahead)));
 }
 
@@ -132,7 +156,7 @@ SIMD_INLINE void direct(const int R, const enum k3_dtype dtype, const struct blo
             fetch(dtype, O, w, unit, ahead);
         direct_unit(R, O, dtype, b->worker->mxfp4, w, unit, x + unit * (R * UNIT), acc);
     }
-    if (dtype != K3_MXFP4 && whole < b->units) {
+    if (dtype != K3_MXFP4 && dtype != K3_MXFP8 && whole < b->units) {
         struct tail tail[DIRECT_OUTS];
         struct weights rest[DIRECT_OUTS];
         for (int o = 0; o < O; o++)
@@ -156,6 +180,8 @@ typedef void (*direct_fn)(const struct block *b, const struct weights *w, const 
     }
 EACH_ROWS(DIRECT, K3_F32)
 EACH_ROWS(DIRECT, K3_BF16)
+EACH_ROWS(DIRECT, K3_FP8_E4M3)
+EACH_ROWS(DIRECT, K3_MXFP8)
 EACH_ROWS(DIRECT, K3_MXFP4)
 
 #define ENTRY(R, dtype) {direct_##R##_##dtype, TOGETHER(R, dtype)},
@@ -164,6 +190,8 @@ static const struct {
     int together;
 } direct_table[K3_MXFP4 + 1][DIRECT_ROWS] = {[K3_F32] = {EACH_ROWS(ENTRY, K3_F32)},
                                              [K3_BF16] = {EACH_ROWS(ENTRY, K3_BF16)},
+                                             [K3_FP8_E4M3] = {EACH_ROWS(ENTRY, K3_FP8_E4M3)},
+                                             [K3_MXFP8] = {EACH_ROWS(ENTRY, K3_MXFP8)},
                                              [K3_MXFP4] = {EACH_ROWS(ENTRY, K3_MXFP4)}};
 
 /* Up to DIRECT_OUTS outputs.  Where fewer are left than are made together, the last one is made again and dropped. */
@@ -179,7 +207,7 @@ static void outputs_direct(const struct block *b, int64_t o, int outs)
         direct_table[b->w->dtype][b->n - 1].fn(b, w + j0, b->x, ahead, sum);
         for (int r = 0; r < b->n; r++)
             for (int j = 0; j < together && j0 + j < outs; j++)
-                b->y[r][o + j0 + j] += b->scale[r] * sum[r * together + j];
+                b->y[r][o + j0 + j] += b->scale[r] * finished(b, o + j0 + j, sum[r * together + j]);
     }
 }
 
@@ -203,6 +231,11 @@ static void decode_row(const struct block *b, struct weights w, float *to)
     struct tail tail;
     if (b->w->dtype == K3_MXFP4) {
         decode_units(K3_MXFP4, b->worker->mxfp4, w, whole, to);
+    } else if (b->w->dtype == K3_MXFP8) {
+        decode_units(K3_MXFP8, NULL, w, whole, to);
+    } else if (b->w->dtype == K3_FP8_E4M3) {
+        decode_units(K3_FP8_E4M3, NULL, w, whole, to);
+        decode_units(K3_FP8_E4M3, NULL, tail_of(&tail, K3_FP8_E4M3, w, b->cols), b->units - whole, to + whole * UNIT);
     } else if (b->w->dtype == K3_BF16) {
         decode_units(K3_BF16, NULL, w, whole, to);
         decode_units(K3_BF16, NULL, tail_of(&tail, K3_BF16, w, b->cols), b->units - whole, to + whole * UNIT);
@@ -277,7 +310,7 @@ static void outputs_panel(const struct block *b, int64_t o, int outs)
         CPU(dot)(rows, outs, b->units * UNIT, x, panel, sum, DOT_OUTS);
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < outs; j++)
-                b->y[t + r][o + j] += b->scale[t + r] * sum[r * DOT_OUTS + j];
+                b->y[t + r][o + j] += b->scale[t + r] * finished(b, o + j, sum[r * DOT_OUTS + j]);
     }
 }
 

@@ -19,7 +19,7 @@ struct k3_stream *cpu_select_avx512(int threads)
 
 struct k3_stream *cpu_select_avx2(int threads)
 {
-#ifdef HAVE_AVX2
+#ifdef HAVE_AVX2 /* F16C is older than AVX2, and not every compiler can ask for it */
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return cpu_avx2_stream_create(threads);
 #endif

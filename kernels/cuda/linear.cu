@@ -374,6 +374,10 @@ static int launch(const struct linear_args *a, int count, struct k3_stream *s)
     }
     if (p.rows == 0 || p.out == 0)
         return 0;
+    if (a->w->dtype == K3_FP8_E4M3 || a->w->dtype == K3_MXFP8) {
+        errno = EINVAL;
+        return -1;
+    }
     if (a->w->dtype == K3_F32)
         return cuda_launch(s, "linear", exact, dim3((p.out + WARPS - 1) / WARPS, (p.rows + 7) / 8), WARPS * 32, 0, p);
     if (a->w->dtype == K3_BF16 && p.rows > FEW && p.in > 0 && weights_fast(a))

@@ -64,12 +64,29 @@ static double bf16(uint16_t bits)
     return f;
 }
 
-/* SPEC 3.3: e2m1 code times 2^(scale - 127); 255 is NaN. */
+/* 2^(scale - 127); 255 is NaN. */
+static double e8m0(unsigned scale)
+{
+    return scale == 255 ? NAN : ldexp(1, (int)scale - 127);
+}
+
+/* SPEC 3.3: e2m1 code times its block's scale. */
 static double mxfp4(unsigned code, unsigned scale)
 {
     static const double magnitude[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-    double m = scale == 255 ? NAN : ldexp(magnitude[code & 7], (int)scale - 127);
+    double m = magnitude[code & 7] * e8m0(scale);
     return code & 8 ? -m : m;
+}
+
+/* e4m3: 1 sign, 4 exponent and 3 mantissa bits; the largest magnitude is NaN. */
+static double e4m3(unsigned code)
+{
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    double m = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+
+    if ((code & 0x7f) == 0x7f)
+        m = NAN;
+    return code & 0x80 ? -m : m;
 }
 
 double ref_get(const struct k3_tensor *t, int64_t r, int64_t c)
@@ -83,6 +100,10 @@ double ref_get(const struct k3_tensor *t, int64_t r, int64_t c)
     case K3_MXFP4:
         return mxfp4(((const uint8_t *)t->data)[at / 2] >> (at % 2 * 4) & 15,
                      ((const uint8_t *)t->scale)[at / K3_MX_BLOCK]);
+    case K3_FP8_E4M3:
+        return e4m3(((const uint8_t *)t->data)[at]) * ((const float *)t->scale)[r];
+    case K3_MXFP8:
+        return e4m3(((const uint8_t *)t->data)[at]) * e8m0(((const uint8_t *)t->scale)[at / K3_MX_BLOCK]);
     default:
         return NAN;
     }

@@ -124,24 +124,43 @@ struct k3_tensor tensor_random(int64_t rows, int64_t cols, int64_t pad, double l
     return t;
 }
 
+static uint8_t e4m3_code(void)
+{
+    uint8_t code = (uint8_t)random_bits();
+    return (code & 0x7f) == 0x7f ? 0 : code;
+}
+
+static void random_codes(struct k3_tensor *t)
+{
+    int codes = t->dtype == K3_MXFP4 ? 2 : 1; /* a byte */
+    int64_t bytes = t->cols / codes, pitch = t->stride / codes, blocks = t->cols / K3_MX_BLOCK,
+            scales = t->stride / K3_MX_BLOCK;
+    memset(t->data, 0xff, (size_t)(t->rows * pitch)); /* NaN as e4m3 */
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t i = 0; i < bytes; i++)
+            ((uint8_t *)t->data)[r * pitch + i] = codes == 2 ? (uint8_t)random_bits() : e4m3_code();
+    if (t->dtype == K3_FP8_E4M3) {
+        t->scale = filled((size_t)t->rows * sizeof(float));
+        for (int64_t r = 0; r < t->rows; r++)
+            ((float *)t->scale)[r] = (float)random_uniform(0x1p-12, 0x1p-8);
+        return;
+    }
+    t->scale = filled((size_t)(t->rows * scales));
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t i = 0; i < blocks; i++)
+            ((uint8_t *)t->scale)[r * scales + i] = (uint8_t)((codes == 2 ? 120 : 113) + random_below(8));
+}
+
 struct k3_tensor tensor_weights(enum k3_dtype dtype, int64_t rows, int64_t cols, int64_t pad)
 {
     struct k3_tensor t = tensor_random(rows, cols, pad, -1, 1);
-    int64_t scales = t.stride / K3_MX_BLOCK;
     if (dtype == K3_F32)
         return t;
     t.dtype = dtype;
+    if (dtype != K3_BF16)
+        random_codes(&t);
     for (int64_t i = 0; dtype == K3_BF16 && i < rows * t.stride; i++)
         ((uint16_t *)t.data)[i] = ((uint16_t *)t.data)[2 * i + 1];
-    if (dtype == K3_MXFP4) {
-        t.scale = filled((size_t)(rows * scales));
-        for (int64_t r = 0; r < rows; r++) {
-            for (int64_t c = 0; c < cols / 2; c++)
-                ((uint8_t *)t.data)[r * t.stride / 2 + c] = (uint8_t)random_bits();
-            for (int64_t c = 0; c < cols / K3_MX_BLOCK; c++)
-                ((uint8_t *)t.scale)[r * scales + c] = (uint8_t)(120 + random_below(8));
-        }
-    }
     return t;
 }
 

@@ -43,7 +43,7 @@ int check_rounds_to_bf16(void);
 struct k3_tensor tensor_f32(int64_t rows, int64_t cols, int64_t pad);
 /* The same, filled with uniform random numbers of [low, high). */
 struct k3_tensor tensor_random(int64_t rows, int64_t cols, int64_t pad, double low, double high);
-/* Random weights of any dtype; F32 and BF16 are uniform in [-1, 1). */
+/* Random weights of any dtype, none of them NaN; F32 and BF16 are uniform in [-1, 1). */
 struct k3_tensor tensor_weights(enum k3_dtype dtype, int64_t rows, int64_t cols, int64_t pad);
 void tensor_free(struct k3_tensor *t);
 /* Rows [begin, end) of t. */

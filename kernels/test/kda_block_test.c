@@ -8,7 +8,7 @@ static const int64_t pos[SEQS] = {9, 64, 0, 0, 128, 31, 192};
 static const int32_t prefill[SEQS] = {0, 65, 300, 0, 143, 0, 4000};
 
 struct layer {
-    struct k3_tensor x[3], w[3], r, a_log, dt_bias, b, gate, norm;
+    struct k3_tensor x[3], w[3], low, decay, r, a_log, dt_bias, b, gate, norm;
     float *kept[3], *before;
     int heads;
     struct kern_batch batch;
@@ -30,9 +30,10 @@ static int run(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const str
     struct layer *l = arg;
     int64_t cols = l->heads * 128, size = (int64_t)l->heads * STATE, kept = KEPT * cols, r0 = begin[u0], r1 = begin[u1];
     struct kern_batch b = batch_part(&l->batch, u0, u1);
-    struct k3_tensor x[3], mid[3], r = tensor_rows(&l->r, r0, r1), beta = tensor_rows(&l->b, r0, r1);
+    struct k3_tensor x[3], mid[3], given = tensor_rows(&l->r, r0, r1), beta = tensor_rows(&l->b, r0, r1);
     struct k3_tensor gate = tensor_rows(&l->gate, r0, r1), g = tensor_f32(r1 - r0, cols, 4);
-    struct k3_tensor made = tensor_f32(r1 - r0, l->heads, 1);
+    struct k3_tensor made = tensor_f32(r1 - r0, l->heads, 1), r = tensor_f32(r1 - r0, cols, 1);
+    struct k3_tensor low = tensor_rows(&l->low, r0, r1);
     struct conv_args conv[3];
     float *state = copy(l->before, SLOTS * size);
     for (int i = 0; i < 3; i++) {
@@ -40,9 +41,9 @@ static int run(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const str
         mid[i] = tensor_f32(r1 - r0, cols, i);
         conv[i] = (struct conv_args){&x[i], &l->w[i], &mid[i], copy(l->kept[i], SLOTS * kept), &b};
     }
-    struct k3_tensor low = {.dtype = K3_F32, .rows = r1 - r0}, none = {.dtype = K3_BF16, .rows = cols};
+    tensor_copy(&r, &given);
     struct kda_block_args a = {
-        .decay = {&low, &none, &r, 1}, /* adds nothing: r is given */
+        .decay = {&low, &l->decay, &r, 1},
         .q = conv[0],
         .k = conv[1],
         .v = conv[2],
@@ -65,11 +66,13 @@ static int run(void *arg, struct k3_stream *s, int64_t u0, int64_t u1, const str
     free(state);
     tensor_free(&g);
     tensor_free(&made);
+    tensor_free(&r);
     return rc;
 }
 
 /* As in kda_test.c: roundings add up as the root of their number, six deviations are allowed, and cuda makes the
- * factors of a chunk of two BF16 numbers each.  The convolution and the gate before add a few units. */
+ * factors of a chunk of two BF16 numbers each.  The decay's product (of numbers that are BF16 as they are), the
+ * convolution and the gate before add a few units. */
 static double state_bound(void *arg, int64_t u, int64_t j, double expected)
 {
     const struct layer *l = arg;
@@ -91,10 +94,12 @@ static double bound(void *arg, int64_t t, int64_t c, double expected)
     return 64 * state_bound(arg, u, 0, expected);
 }
 
-static void block(int heads)
+static void block(int heads, enum k3_dtype dtype, int64_t low)
 {
     int64_t cols = heads * 128, size = (int64_t)heads * STATE;
     struct layer l = {
+        .low = tensor_random(ROWS, low, 4, -1, 1),
+        .decay = tensor_weights(dtype, cols, low, 0),
         .r = tensor_random(ROWS, cols, 1, -3, 3),
         .a_log = tensor_random(1, heads + 2, 0, -1, 1),
         .dt_bias = tensor_random(1, cols, 0, -2, 2),
@@ -104,6 +109,9 @@ static void block(int heads)
         .before = malloc((size_t)(SLOTS * size) * sizeof(float)),
         .heads = heads,
         .batch = {.rows = ROWS, .seqs = SEQS, .begin = begin, .slot = slot, .pos = pos, .prefill = prefill}};
+    for (int64_t t = 0; t < ROWS; t++)
+        for (int64_t i = 0; i < low; i++)
+            ref_put(&l.low, t, i, rint(8 * ref_get(&l.low, t, i)) / 8);
     for (int64_t j = 0; j < SLOTS * size; j++)
         l.before[j] = (float)random_uniform(-1, 1);
     for (int i = 0; i < 3; i++) {
@@ -127,6 +135,8 @@ static void block(int heads)
         free(l.kept[i]);
     }
     free(l.before);
+    tensor_free(&l.low);
+    tensor_free(&l.decay);
     tensor_free(&l.r);
     tensor_free(&l.a_log);
     tensor_free(&l.dt_bias);
@@ -138,8 +148,10 @@ static void block(int heads)
 static void matches_the_reference(void **state)
 {
     (void)state;
-    block(1);
-    block(3);
+    block(1, K3_BF16, 0);
+    block(3, K3_BF16, 24);
+    block(1, K3_FP8_E4M3, 24);
+    block(1, K3_MXFP8, 32);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* linear_test.c - products with F32, BF16 and MXFP4 weights; the MXFP4 code itself */
+/* linear_test.c - products with weights of every dtype; the codes of FP8 and MX formats themselves */
 #include "kernels/test/check.h"
 
 struct product {
@@ -24,16 +24,22 @@ static double bound(void *arg, int64_t t, int64_t o, double expected)
     for (int64_t i = 0; i < p->x.cols; i++)
         magnitude += fabs(ref_get(&p->x, t, i) * ref_get(&p->w, o, i));
     /* cuda rounds x to BF16, and F32 weights not at all: they stay with F32 products. */
-    return bound_dot(p->x.cols, magnitude) + (check_rounds_to_bf16() && p->w.dtype != K3_F32 ? 0x1p-8 * magnitude : 0);
+    double x = check_rounds_to_bf16() && p->w.dtype != K3_F32 ? 0x1p-8 : 0, scale = p->w.dtype == K3_FP8_E4M3 ? U : 0;
+    return bound_dot(p->x.cols, magnitude) + (x + scale) * magnitude;
+}
+
+static int in_blocks(enum k3_dtype dtype)
+{
+    return dtype == K3_MXFP4 || dtype == K3_MXFP8;
 }
 
 static void product(enum k3_dtype dtype, int64_t rows, int64_t in, int64_t out, int accumulate)
 {
     struct product p = {.x = tensor_random(rows, in, random_below(2) ? 5 : 8, -1, 1),
                         .w = tensor_weights(dtype, out, in,
-                                            dtype == K3_MXFP4 ? 64
+                                            in_blocks(dtype)  ? 64
                                             : random_below(2) ? 3
-                                                              : 8),
+                                                              : 16),
                         .y0 = tensor_random(rows, out, 0, -1, 1),
                         .accumulate = accumulate};
     check_operation(&(struct check){.arg = &p, .units = rows, .cols = out, .run = run, .bound = bound});
@@ -44,13 +50,13 @@ static void product(enum k3_dtype dtype, int64_t rows, int64_t in, int64_t out, 
 
 static void matches_the_reference(void **state)
 {
-    static const enum k3_dtype dtypes[] = {K3_F32, K3_BF16, K3_MXFP4};
-    static const int64_t rows[] = {1, 2, 3, 9}, outs[] = {1, 5, 37}, ins[] = {1, 31, 32, 96, 100, 1024, 1056, 2085};
+    static const enum k3_dtype dtypes[] = {K3_F32, K3_BF16, K3_FP8_E4M3, K3_MXFP8, K3_MXFP4};
+    static const int64_t rows[] = {1, 2, 3, 9}, outs[] = {1, 5, 37}, ins[] = {1, 31, 32, 96, 112, 1024, 1056, 2085};
     (void)state;
-    for (size_t d = 0; d < 3; d++)
+    for (size_t d = 0; d < 5; d++)
         for (size_t r = 0; r < 4; r++)
             for (size_t i = 0; i < 8; i++)
-                if (dtypes[d] != K3_MXFP4 || ins[i] % 32 == 0)
+                if (!in_blocks(dtypes[d]) || ins[i] % 32 == 0)
                     product(dtypes[d], rows[r], ins[i], outs[(r + i) % 3], (int)(r + i) % 2);
 }
 
@@ -65,6 +71,14 @@ static void takes_many_rows_and_wide_ones(void **state)
     product(K3_BF16, 150, 800, 200, 0);
     product(K3_MXFP4, 70, 800, 150, 0);
     product(K3_F32, 65, 100, 40, 1);
+    product(K3_FP8_E4M3, 258, 1072, 4, 1);
+    product(K3_FP8_E4M3, 17, 1552, 300, 1);
+    product(K3_FP8_E4M3, 150, 800, 200, 0);
+    product(K3_FP8_E4M3, 66, 40, 131, 1);
+    product(K3_FP8_E4M3, 9, 33800, 5, 0);
+    product(K3_MXFP8, 9, 33792, 5, 0);
+    product(K3_MXFP8, 150, 800, 200, 0);
+    product(K3_MXFP8, 70, 1568, 37, 1);
 }
 
 static void takes_empty_shards(void **state)
@@ -74,6 +88,10 @@ static void takes_empty_shards(void **state)
     product(K3_BF16, 3, 0, 5, 1);
     product(K3_BF16, 3, 64, 0, 0);
     product(K3_MXFP4, 2, 0, 3, 0);
+    product(K3_FP8_E4M3, 3, 0, 5, 1);
+    product(K3_FP8_E4M3, 70, 0, 5, 0);
+    product(K3_FP8_E4M3, 3, 64, 0, 0);
+    product(K3_MXFP8, 2, 0, 3, 0);
     product(K3_BF16, 0, 64, 5, 0);
 }
 
@@ -119,21 +137,142 @@ static void decodes_every_byte_and_scale(void **state)
     free(scales);
 }
 
+/* Columns [first, first + cols) of w: the same bits as of a copy of them. */
+static void view(enum k3_dtype dtype, int64_t rows, int64_t first, int64_t cols)
+{
+    struct k3_tensor w = tensor_weights(dtype, 19, first + cols, 0), part = w,
+                     alone = tensor_weights(dtype, 19, cols, 0);
+    struct k3_tensor x = tensor_random(rows, cols, 0, -1, 1), y = tensor_f32(rows, 19, 0), z = tensor_f32(rows, 19, 0);
+    static const char *const backends[] = {"ref", "cpu-avx512", "cpu-avx2", "cpu-plain", "cuda"};
+    part.cols = cols;
+    part.data = (uint8_t *)w.data + first;
+    if (dtype == K3_MXFP8)
+        part.scale = (uint8_t *)w.scale + first / K3_MX_BLOCK;
+    for (int64_t r = 0; r < 19; r++) {
+        memcpy((uint8_t *)alone.data + r * cols, (uint8_t *)part.data + r * w.stride, (size_t)cols);
+        if (dtype == K3_MXFP8)
+            memcpy((uint8_t *)alone.scale + r * (cols / K3_MX_BLOCK),
+                   (uint8_t *)part.scale + r * (w.stride / K3_MX_BLOCK), (size_t)(cols / K3_MX_BLOCK));
+        else
+            ((float *)alone.scale)[r] = ((float *)w.scale)[r];
+    }
+    for (int b = 0; b < 5; b++) {
+        if (!check_has(backends[b]))
+            continue;
+        struct k3_stream *s = kern_stream_create(backends[b], 1);
+        assert_int_equal(kern_linear(&(struct linear_args){&x, &part, &y, 0}, s), 0);
+        assert_int_equal(kern_linear(&(struct linear_args){&x, &alone, &z, 0}, s), 0);
+        assert_int_equal(kern_sync(s), 0);
+        assert_memory_equal(y.data, z.data, (size_t)(rows * 19) * sizeof(float));
+        kern_stream_destroy(s);
+    }
+    tensor_free(&w);
+    tensor_free(&alone);
+    tensor_free(&x);
+    tensor_free(&y);
+    tensor_free(&z);
+}
+
+static void takes_a_part_of_the_columns(void **state)
+{
+    (void)state;
+    for (int64_t rows = 1; rows <= 81; rows += 20) {
+        view(K3_FP8_E4M3, rows, 5, 93);
+        view(K3_FP8_E4M3, rows, 16, 1040);
+        view(K3_MXFP8, rows, 32, 96);
+        view(K3_MXFP8, rows, 96, 1056);
+    }
+}
+
+/* e4m3 from its definition: 2^(exponent - 7) times 1 and eighths, eighths of 2^-6 where the exponent is 0. */
+static double e4m3(int code)
+{
+    int exponent = code / 8 % 16, eighths = code % 8;
+    double v = exponent == 0 ? eighths / 8. * 0x1p-6 : (1 + eighths / 8.) * exp2(exponent - 7);
+    return code % 128 == 127 ? (double)NAN : code >= 128 ? -v : v;
+}
+
+/* y[t][o] = code 32 part + o under each scale: x is a column of the unit matrix, in `rows` equal rows. */
+static void codes_under(struct k3_stream *s, enum k3_dtype dtype, int64_t rows, int part, int at, int scale, float row)
+{
+    struct k3_tensor w = tensor_weights(dtype, 32, 32, 0), x = tensor_f32(rows, 32, 0), y = tensor_f32(rows, 32, 0);
+    double factor = dtype == K3_MXFP8 ? (scale == 255 ? (double)NAN : ldexp(1, scale - 127)) : (double)row;
+    memset(w.data, 0, 32 * 32);
+    for (int o = 0; o < 32; o++) {
+        ((uint8_t *)w.data)[o * 32 + at] = (uint8_t)(part * 32 + o);
+        if (dtype == K3_MXFP8)
+            ((uint8_t *)w.scale)[o] = (uint8_t)scale;
+        else
+            ((float *)w.scale)[o] = row;
+    }
+    for (int64_t t = 0; t < rows; t++)
+        for (int i = 0; i < 32; i++)
+            ref_put(&x, t, i, i == at);
+    assert_int_equal(kern_linear(&(struct linear_args){&x, &w, &y, 0}, s), 0);
+    assert_int_equal(kern_sync(s), 0);
+    for (int64_t t = 0; t < rows; t++)
+        for (int o = 0; o < 32; o++) {
+            double expected = e4m3(part * 32 + o) * factor, got = ref_get(&y, t, o);
+            if (isnan(expected))
+                assert_true(isnan(got));
+            else if (fabs(expected) < 0x1p128)
+                assert_true(got == (float)expected);
+        }
+    tensor_free(&w);
+    tensor_free(&x);
+    tensor_free(&y);
+}
+
+/* Every e4m3 code, NaN and subnormal ones included, in every place of a block, for few and many rows; and under every
+ * scale of MXFP8. */
+static void decodes_every_code_of_e4m3(void **state)
+{
+    static const char *const backends[] = {"ref", "cpu-avx512", "cpu-avx2", "cpu-plain", "cuda"};
+    (void)state;
+    for (int b = 0; b < 5; b++) {
+        if (!check_has(backends[b]))
+            continue;
+        struct k3_stream *s = kern_stream_create(backends[b], 1);
+        for (int part = 0; part < 8; part++) {
+            for (int at = 0; at < 32; at++) {
+                codes_under(s, K3_FP8_E4M3, 1, part, at, 0, 0.75f);
+                codes_under(s, K3_FP8_E4M3, at < 2 ? 70 : 9, part, at, 0, 0x1.234p-20f);
+            }
+            for (int scale = 0; scale < 256; scale++) {
+                codes_under(s, K3_MXFP8, 1, part, scale % 32, scale, 0);
+                codes_under(s, K3_MXFP8, scale % 64 == 0 ? 70 : 9, part, (scale + part) % 32, scale, 0);
+            }
+        }
+        kern_stream_destroy(s);
+    }
+}
+
 static void refuses_what_it_cannot_do(void **state)
 {
     struct k3_stream *s = kern_stream_create("cpu", 1);
     struct k3_tensor x = tensor_random(2, 33, 0, -1, 1), w = tensor_weights(K3_F32, 4, 33, 0), y = tensor_f32(2, 4, 0);
     struct k3_tensor bad = w;
     (void)state;
-    bad.dtype = K3_FP8_E4M3;
+    bad.dtype = K3_FP8_E4M3; /* no scales */
+    assert_int_equal(kern_linear(&(struct linear_args){&x, &bad, &y, 0}, s), -1);
+    bad.dtype = K3_U8;
     assert_int_equal(kern_linear(&(struct linear_args){&x, &bad, &y, 0}, s), -1);
     assert_int_equal(errno, EINVAL);
     bad = w;
     bad.cols = 32;
     assert_int_equal(kern_linear(&(struct linear_args){&x, &bad, &y, 0}, s), -1);
     bad = w;
+    bad.scale = y.data;
     bad.dtype = K3_MXFP4; /* 33 is not whole blocks */
     assert_int_equal(kern_linear(&(struct linear_args){&x, &bad, &y, 0}, s), -1);
+    bad.dtype = K3_MXFP8;
+    assert_int_equal(kern_linear(&(struct linear_args){&x, &bad, &y, 0}, s), -1);
+    errno = 0;
+    bad.stride = 48; /* nor is 48 */
+    struct k3_tensor block = x;
+    block.cols = bad.cols = 32;
+    assert_int_equal(kern_linear(&(struct linear_args){&block, &bad, &y, 0}, s), -1);
+    assert_int_equal(errno, EINVAL);
     assert_int_equal(kern_linear(&(struct linear_args){&x, &w, &y, 0}, s), 0);
     assert_null(kern_stream_create("abacus", 1));
     assert_int_equal(errno, ENOTSUP);
@@ -149,8 +288,9 @@ static void refuses_what_it_cannot_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matches_the_reference),     cmocka_unit_test(takes_many_rows_and_wide_ones),
-        cmocka_unit_test(takes_empty_shards),        cmocka_unit_test(decodes_every_byte_and_scale),
+        cmocka_unit_test(matches_the_reference),       cmocka_unit_test(takes_many_rows_and_wide_ones),
+        cmocka_unit_test(takes_empty_shards),          cmocka_unit_test(decodes_every_byte_and_scale),
+        cmocka_unit_test(takes_a_part_of_the_columns), cmocka_unit_test(decodes_every_code_of_e4m3),
         cmocka_unit_test(refuses_what_it_cannot_do),
     };
     check_seed();

@@ -50,6 +50,32 @@ static void calls_and_their_cost_are_counted_while_it_runs(void **state)
     kern_stream_destroy(s);
 }
 
+static void bytes_are_those_of_codes_and_scales(void **state)
+{
+    static const struct {
+        enum k3_dtype dtype;
+        uint64_t bytes;
+    } forms[] = {{K3_F32, 5 * 64 * 4}, {K3_BF16, 5 * 64 * 2}, {K3_FP8_E4M3, 5 * (64 + 4)}, {K3_MXFP8, 5 * (64 + 2)}};
+    struct k3_stream *s = kern_stream_create("cpu", 1);
+    struct kern_profile *p = kern_profile_create();
+    struct k3_tensor x = tensor_random(3, 64, 0, -1, 1), y = tensor_f32(3, 5, 0);
+    (void)state;
+
+    kern_profile_start(p, s);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct k3_tensor w = tensor_weights(forms[i].dtype, 5, 64, 32);
+        kern_profile_reset(p);
+        assert_int_equal(kern_linear(&(struct linear_args){&x, &w, &y, 0}, s), 0);
+        assert_int_equal(row_of(p, "linear")->bytes, forms[i].bytes);
+        tensor_free(&w);
+    }
+    kern_profile_stop(p, s);
+    tensor_free(&x);
+    tensor_free(&y);
+    kern_profile_destroy(p);
+    kern_stream_destroy(s);
+}
+
 static struct kern_expert_matrix three_experts(struct k3_tensor *all, int64_t out, int64_t in)
 {
     struct kern_expert_matrix m = {*all, out * in / 2, out * in / K3_MX_BLOCK};
@@ -101,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_and_their_cost_are_counted_while_it_runs),
+        cmocka_unit_test(bytes_are_those_of_codes_and_scales),
         cmocka_unit_test(an_expert_that_several_rows_chose_is_read_once),
     };
     check_seed();
