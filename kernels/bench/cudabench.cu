@@ -1,6 +1,7 @@
-/* cudabench.cu - matrix products of one rank of 16 on the GPU, beside cuBLAS and the bandwidth of a copy
+/* cudabench.cu - matrix products of one rank of 16 on the GPU, beside cuBLAS and the bandwidth of a copy; those with
+ * FP8 and MXFP8 weights beside BF16
  *
- * usage: cudabench [linear | experts]
+ * usage: cudabench [linear | fp8 | experts]
  *
  * Shapes are those of a rank of K3 split over 16 (docs/k3-model.md, sections 2 and 11).  Each time is that of a CUDA
  * graph of as many calls as read 256 MB or more of weights, every call another copy of them, so that they come from
@@ -34,13 +35,13 @@ static void need(bool ok, const char *what)
     exit(1);
 }
 
-/* BF16 numbers near 2^-7, codes of every kind. */
+/* BF16 numbers near 2^-7; codes of many kinds, none of them NaN. */
 static __global__ void fill(uint32_t *p, size_t n)
 {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
         uint32_t h = (uint32_t)i * 2654435761u;
         h ^= h >> 15;
-        p[i] = ((h * 2246822519u) & 0x807f807fu) | 0x3c003c00u;
+        p[i] = ((h * 2246822519u) & 0x80778077u) | 0x3c003c00u;
     }
 }
 
@@ -83,20 +84,41 @@ static double time_graph(int calls, const std::function<void(int)> &call)
 
 static struct k3_tensor tensor(void *data, enum k3_dtype dtype, int64_t rows, int64_t cols)
 {
-    return (struct k3_tensor){data, dtype == K3_MXFP4 ? scales : NULL, dtype, K3_ROW_MAJOR, rows, cols, cols};
+    void *scale = dtype == K3_F32 || dtype == K3_BF16 ? NULL : scales;
+    return (struct k3_tensor){data, scale, dtype, K3_ROW_MAJOR, rows, cols, cols};
+}
+
+/* Microseconds of a product with weights of `bytes` bytes. */
+static double time_linear(enum k3_dtype dtype, size_t bytes, int rows, int out, int in)
+{
+    size_t step = (bytes + 4095) / 4096 * 4096;
+    int calls = (int)std::min<size_t>(std::max<size_t>(rotated_bytes / step, 4), 256);
+    struct k3_tensor x = tensor(room, K3_F32, rows, in), y = tensor(room + room_bytes / 2, K3_F32, rows, out);
+
+    return time_graph(calls, [&](int i) {
+        struct k3_tensor w = tensor(arena + i * step, dtype, out, in);
+        struct linear_args a = {&x, &w, &y, 0};
+        if (w.scale)
+            w.scale = scales + i * step / 16;
+        need(kern_linear(&a, stream) == 0, "linear");
+    });
+}
+
+static void bench_fp8(const char *name, int rows, int out, int in)
+{
+    size_t n = (size_t)out * in;
+    double bf16 = time_linear(K3_BF16, n * 2, rows, out, in), fp8 = time_linear(K3_FP8_E4M3, n, rows, out, in),
+           mxfp8 = time_linear(K3_MXFP8, n, rows, out, in);
+
+    printf("%-14s %5d x %5d %5d  %8.2f %8.2f %6.2f  %6.0f GB/s %8.2f %6.2f  %6.0f GB/s\n", name, out, in, rows, bf16,
+           fp8, bf16 / fp8, (n + out * 4) / fp8 * 1e-3, mxfp8, bf16 / mxfp8, (n + n / K3_MX_BLOCK) / mxfp8 * 1e-3);
 }
 
 static void bench_linear(const char *name, int rows, int out, int in)
 {
     size_t bytes = (size_t)out * in * 2, step = (bytes + 4095) / 4096 * 4096;
     int calls = (int)std::min<size_t>(std::max<size_t>(rotated_bytes / step, 4), 256);
-    struct k3_tensor x = tensor(room, K3_F32, rows, in), y = tensor(room + room_bytes / 2, K3_F32, rows, out);
-
-    double ours = time_graph(calls, [&](int i) {
-        struct k3_tensor w = tensor(arena + i * step, K3_BF16, out, in);
-        struct linear_args a = {&x, &w, &y, 0};
-        need(kern_linear(&a, stream) == 0, "linear");
-    });
+    double ours = time_linear(K3_BF16, bytes, rows, out, in);
     double peer = time_graph(calls, [&](int i) {
         float one = 1, zero = 0;
         need(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, out, rows, in, &one, arena + i * step, CUDA_R_16BF, in, room,
@@ -178,7 +200,8 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    bool linear = argc < 2 || strcmp(argv[1], "linear") == 0, experts = argc < 2 || strcmp(argv[1], "experts") == 0;
+    auto asked = [&](const char *what) { return argc < 2 || strcmp(argv[1], what) == 0; };
+    bool linear = asked("linear"), fp8 = asked("fp8"), experts = asked("experts");
     struct cudaDeviceProp device;
 
     stream = kern_stream_create("cuda", 1);
@@ -190,7 +213,7 @@ int main(int argc, char **argv)
     need(arena && room && scales, "memory");
     fill<<<1024, 256, 0, native>>>((uint32_t *)arena, arena_bytes / 4);
     fill_floats<<<1024, 256, 0, native>>>((float *)room, room_bytes / 4);
-    need(cudaMemset(scales, 121, arena_bytes / 16) == cudaSuccess, "scales");
+    need(cudaMemset(scales, 60, arena_bytes / 16) == cudaSuccess, "scales");
     need(cublasCreate(&blas) == CUBLAS_STATUS_SUCCESS, "cuBLAS");
     cublasSetStream(blas, native);
     void *blas_room = kern_alloc(stream, 32 << 20);
@@ -202,6 +225,13 @@ int main(int argc, char **argv)
     for (auto &s : shapes)
         for (int rows = 1; linear && rows <= 8; rows *= 2)
             bench_linear(s.name, rows, s.out, s.in);
+    if (fp8)
+        printf("%-14s %13s %5s  %8s %8s %6s %13s %8s %6s\n", "", "out x in", "rows", "BF16 us", "FP8 us", "times", "",
+               "MXFP8 us", "times");
+    for (auto &s : shapes)
+        for (int rows : {1, 8, 2048})
+            if (fp8)
+                bench_fp8(s.name, rows, s.out, s.in);
     for (int rows = 1; experts && rows <= 32; rows *= 2)
         bench_experts(K3_MXFP4, rows, 896, 16, 3584, 192);
     for (auto &s : shapes)

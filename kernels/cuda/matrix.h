@@ -53,9 +53,23 @@ struct cuda_weights {
     const uint8_t *data, *scale;
 };
 
+/* Eight BF16 numbers times a factor, which is in both of its halves. */
+__device__ static inline uint4 cuda_times(const uint4 &v, uint32_t factor)
+{
+    uint4 r;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r.x) : "r"(v.x), "r"(factor));
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r.y) : "r"(v.y), "r"(factor));
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r.z) : "r"(v.z), "r"(factor));
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r.w) : "r"(v.w), "r"(factor));
+    return r;
+}
+
+/* Formats: CHUNK columns make a chunk, UNITS units a piece; SCALED pieces have a scale each, ROW_SCALED rows one that
+ * multiplies their sums. */
+
 /* BF16: pieces of 8 columns, in the order of memory. */
 struct cuda_bf16 {
-    enum { CHUNK = 32, UNITS = 1, SCALED = 0 };
+    enum { CHUNK = 32, UNITS = 1, SCALED = 0, ROW_SCALED = 0 };
 
     __device__ static struct cuda_weights row(const void *data, const void *, int64_t stride, int64_t r)
     {
@@ -115,7 +129,7 @@ struct cuda_bf16 {
  * 2^-126 times the code's value, subnormal ones included; one multiplication by 2^126 times the scale makes it right.
  */
 struct cuda_mxfp4 {
-    enum { CHUNK = 128, UNITS = 4, SCALED = 1 };
+    enum { CHUNK = 128, UNITS = 4, SCALED = 1, ROW_SCALED = 0 };
 
     __device__ static struct cuda_weights row(const void *data, const void *scale, int64_t stride, int64_t r)
     {
@@ -149,13 +163,6 @@ struct cuda_mxfp4 {
         return k < n ? __ldg(w.scale + k / K3_MX_BLOCK) : 0;
     }
 
-    __device__ static uint32_t times(uint32_t a, uint32_t b)
-    {
-        uint32_t r;
-        asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-        return r;
-    }
-
     __device__ static uint4 unit(const uint4 &piece, uint32_t scale, int u)
     {
         uint32_t v = u == 0 ? piece.x : u == 1 ? piece.y : u == 2 ? piece.z : piece.w;
@@ -163,10 +170,10 @@ struct cuda_mxfp4 {
         uint4 r = make_uint4(
             (v << 12 & 0x80008000u) | (v << 6 & 0x01c001c0u), (v << 8 & 0x80008000u) | (v << 2 & 0x01c001c0u),
             (v << 4 & 0x80008000u) | (v >> 2 & 0x01c001c0u), (v & 0x80008000u) | (v >> 6 & 0x01c001c0u));
-        r = make_uint4(times(r.x, factor), times(r.y, factor), times(r.z, factor), times(r.w, factor));
+        r = cuda_times(r, factor);
         if (scale > 128) { /* what one BF16 factor cannot say; 255 is NaN */
             factor = scale == 255 ? 0x7fc07fc0u : (scale - 1) * 0x800080u;
-            r = make_uint4(times(r.x, factor), times(r.y, factor), times(r.z, factor), times(r.w, factor));
+            r = cuda_times(r, factor);
         }
         return r;
     }
@@ -179,6 +186,103 @@ struct cuda_mxfp4 {
     __device__ static uint4 pack(const float4 &a, const float4 &b)
     {
         return make_uint4(cuda_bf16x2(a.x, b.x), cuda_bf16x2(a.y, b.y), cuda_bf16x2(a.z, b.z), cuda_bf16x2(a.w, b.w));
+    }
+};
+
+/* e4m3: pieces of 16 columns; columns i and i + 2 of each four of a unit lie together.
+ *
+ * A code without its sign, at the top of a BF16's mantissa and the bottom of its exponent, is the BF16 number 2^-120
+ * times the code's value, subnormal ones included; one multiplication makes it right. */
+struct cuda_e4m3 {
+    enum { CHUNK = 64, UNITS = 2 };
+
+    __device__ static uint4 load(const struct cuda_weights &w, int k, int n)
+    {
+        uint32_t e[4] = {};
+        for (int i = 0; i < 16; i++)
+            e[i / 4] |= (k + i < n ? (uint32_t)w.data[k + i] : 0) << i % 4 * 8;
+        return make_uint4(e[0], e[1], e[2], e[3]);
+    }
+
+    template <bool FAST> __device__ static void copy(uint4 *to, const struct cuda_weights &w, int k, int n)
+    {
+        if (FAST && k < n)
+            cuda_copy16(to, w.data + k, true);
+        else
+            *to = load(w, k, n);
+    }
+
+    template <bool FAST> __device__ static uint4 fetch(const struct cuda_weights &w, int k, int n)
+    {
+        return FAST ? __ldcs((const uint4 *)(w.data + k)) : load(w, k, n);
+    }
+
+    /* A half of v that holds the code of NaN becomes a NaN of BF16. */
+    __device__ static uint32_t with_nan(uint32_t v)
+    {
+        return v | (((v & 0x07f007f0u) + 0x00100010u) & 0x08000800u) * 15;
+    }
+
+    /* 2^-120 times the values of a unit. */
+    __device__ static uint4 small(const uint4 &piece, int u)
+    {
+        uint32_t a = u == 0 ? piece.x : piece.z, b = u == 0 ? piece.y : piece.w;
+        uint4 r =
+            make_uint4((a << 8 & 0x80008000u) | (a << 4 & 0x07f007f0u), (a & 0x80008000u) | (a >> 4 & 0x07f007f0u),
+                       (b << 8 & 0x80008000u) | (b << 4 & 0x07f007f0u), (b & 0x80008000u) | (b >> 4 & 0x07f007f0u));
+        if ((((a & 0x7f7f7f7fu) + 0x01010101u) | ((b & 0x7f7f7f7fu) + 0x01010101u)) & 0x80808080u)
+            r = make_uint4(with_nan(r.x), with_nan(r.y), with_nan(r.z), with_nan(r.w));
+        return r;
+    }
+
+    __device__ static uint4 pack(const float4 &a, const float4 &b)
+    {
+        return make_uint4(cuda_bf16x2(a.x, a.z), cuda_bf16x2(a.y, a.w), cuda_bf16x2(b.x, b.z), cuda_bf16x2(b.y, b.w));
+    }
+};
+
+/* e4m3 under a scale a row. */
+struct cuda_fp8 : cuda_e4m3 {
+    enum { SCALED = 0, ROW_SCALED = 1 };
+
+    __device__ static struct cuda_weights row(const void *data, const void *, int64_t stride, int64_t r)
+    {
+        return (struct cuda_weights){(const uint8_t *)data + r * stride, NULL};
+    }
+
+    __device__ static uint32_t scale(const struct cuda_weights &, int, int)
+    {
+        return 0;
+    }
+
+    __device__ static uint4 unit(const uint4 &piece, uint32_t, int u)
+    {
+        return cuda_times(small(piece, u), 247 * 0x800080u); /* 2^120 */
+    }
+};
+
+/* e4m3 under a scale a block of 32 columns: two pieces.  What lies below BF16's least subnormal number, 2^-133, is
+ * rounded to it. */
+struct cuda_mxfp8 : cuda_e4m3 {
+    enum { SCALED = 1, ROW_SCALED = 0 };
+
+    __device__ static struct cuda_weights row(const void *data, const void *scale, int64_t stride, int64_t r)
+    {
+        return (struct cuda_weights){(const uint8_t *)data + r * stride,
+                                     (const uint8_t *)scale + r * stride / K3_MX_BLOCK};
+    }
+
+    __device__ static uint32_t scale(const struct cuda_weights &w, int k, int n)
+    {
+        return k < n ? __ldg(w.scale + k / K3_MX_BLOCK) : 0;
+    }
+
+    __device__ static uint4 unit(const uint4 &piece, uint32_t scale, int u)
+    {
+        uint4 r = cuda_times(small(piece, u), min(scale + 120, 254u) * 0x800080u);
+        if (scale > 134) /* what one BF16 factor cannot say; 255 is NaN */
+            r = cuda_times(r, scale == 255 ? 0x7fc07fc0u : (scale - 7) * 0x800080u);
+        return r;
     }
 };
 

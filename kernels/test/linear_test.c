@@ -192,35 +192,54 @@ static double e4m3(int code)
     return code % 128 == 127 ? (double)NAN : code >= 128 ? -v : v;
 }
 
-/* y[t][o] = code 32 part + o under each scale: x is a column of the unit matrix, in `rows` equal rows. */
-static void codes_under(struct k3_stream *s, enum k3_dtype dtype, int64_t rows, int part, int at, int scale, float row)
+enum { CODES = 32, MOST_ROWS = 70 };
+
+struct decoder {
+    struct k3_stream *s;
+    struct k3_tensor x, w, y;
+    int rounds; /* what a BF16 number cannot say */
+};
+
+/* Codes 32 part ... 32 part + 31 in column `at` of as many rows of weights, zeros in the others; x has ones there and
+ * zeros beside. */
+static void check_codes(struct decoder *d, int64_t rows, int part, int at, double scale)
 {
-    struct k3_tensor w = tensor_weights(dtype, 32, 32, 0), x = tensor_f32(rows, 32, 0), y = tensor_f32(rows, 32, 0);
-    double factor = dtype == K3_MXFP8 ? (scale == 255 ? (double)NAN : ldexp(1, scale - 127)) : (double)row;
-    memset(w.data, 0, 32 * 32);
-    for (int o = 0; o < 32; o++) {
-        ((uint8_t *)w.data)[o * 32 + at] = (uint8_t)(part * 32 + o);
-        if (dtype == K3_MXFP8)
-            ((uint8_t *)w.scale)[o] = (uint8_t)scale;
-        else
-            ((float *)w.scale)[o] = row;
-    }
+    double least = d->rounds && d->w.dtype == K3_MXFP8 ? 0x1p-126 : 0;
+    memset(d->w.data, 0, CODES * K3_MX_BLOCK);
+    for (int o = 0; o < CODES; o++)
+        ((uint8_t *)d->w.data)[o * K3_MX_BLOCK + at] = (uint8_t)(part * CODES + o);
+    d->x.rows = d->y.rows = rows;
     for (int64_t t = 0; t < rows; t++)
-        for (int i = 0; i < 32; i++)
-            ref_put(&x, t, i, i == at);
-    assert_int_equal(kern_linear(&(struct linear_args){&x, &w, &y, 0}, s), 0);
-    assert_int_equal(kern_sync(s), 0);
+        for (int i = 0; i < K3_MX_BLOCK; i++)
+            ref_put(&d->x, t, i, i == at);
+    assert_int_equal(kern_linear(&(struct linear_args){&d->x, &d->w, &d->y, 0}, d->s), 0);
+    assert_int_equal(kern_sync(d->s), 0);
     for (int64_t t = 0; t < rows; t++)
-        for (int o = 0; o < 32; o++) {
-            double expected = e4m3(part * 32 + o) * factor, got = ref_get(&y, t, o);
+        for (int o = 0; o < CODES; o++) {
+            double expected = e4m3(part * CODES + o) * scale, got = ref_get(&d->y, t, o);
             if (isnan(expected))
                 assert_true(isnan(got));
+            else if (fabs(expected) < least) /* half of BF16's least number */
+                assert_true(fabs(got - expected) <= 0x1p-134);
             else if (fabs(expected) < 0x1p128)
                 assert_true(got == (float)expected);
         }
-    tensor_free(&w);
-    tensor_free(&x);
-    tensor_free(&y);
+}
+
+static void check_fp8(struct decoder *d, float scale, int64_t rows)
+{
+    for (int o = 0; o < CODES; o++)
+        ((float *)d->w.scale)[o] = scale;
+    for (int part = 0; part < 8; part++)
+        for (int at = 0; at < K3_MX_BLOCK; at++)
+            check_codes(d, rows, part, at, scale);
+}
+
+static void check_mxfp8(struct decoder *d, int scale, int64_t rows)
+{
+    memset(d->w.scale, scale, CODES);
+    for (int part = 0; part < 8; part++)
+        check_codes(d, rows, part, (scale + part) % K3_MX_BLOCK, scale == 255 ? (double)NAN : ldexp(1, scale - 127));
 }
 
 /* Every e4m3 code, NaN and subnormal ones included, in every place of a block, for few and many rows; and under every
@@ -232,19 +251,53 @@ static void decodes_every_code_of_e4m3(void **state)
     for (int b = 0; b < 5; b++) {
         if (!check_has(backends[b]))
             continue;
-        struct k3_stream *s = kern_stream_create(backends[b], 1);
-        for (int part = 0; part < 8; part++) {
-            for (int at = 0; at < 32; at++) {
-                codes_under(s, K3_FP8_E4M3, 1, part, at, 0, 0.75f);
-                codes_under(s, K3_FP8_E4M3, at < 2 ? 70 : 9, part, at, 0, 0x1.234p-20f);
-            }
-            for (int scale = 0; scale < 256; scale++) {
-                codes_under(s, K3_MXFP8, 1, part, scale % 32, scale, 0);
-                codes_under(s, K3_MXFP8, scale % 64 == 0 ? 70 : 9, part, (scale + part) % 32, scale, 0);
-            }
+        struct decoder d = {.s = kern_stream_create(backends[b], 1),
+                            .x = tensor_f32(MOST_ROWS, K3_MX_BLOCK, 0),
+                            .y = tensor_f32(MOST_ROWS, CODES, 0),
+                            .w = tensor_weights(K3_FP8_E4M3, CODES, K3_MX_BLOCK, 0),
+                            .rounds = b == 4};
+        check_fp8(&d, 0.75f, 1);
+        check_fp8(&d, 0x1.234p-20f, 9);
+        check_fp8(&d, 0x1.fp100f, MOST_ROWS);
+        tensor_free(&d.w);
+        d.w = tensor_weights(K3_MXFP8, CODES, K3_MX_BLOCK, 0);
+        for (int scale = 0; scale < 256; scale++) {
+            check_mxfp8(&d, scale, 1);
+            check_mxfp8(&d, scale, scale % 64 == 0 ? MOST_ROWS : 9);
         }
-        kern_stream_destroy(s);
+        tensor_free(&d.x);
+        tensor_free(&d.y);
+        tensor_free(&d.w);
+        kern_stream_destroy(d.s);
     }
+}
+
+/* So many tiles of rows and outputs that cuda takes its large ones: the bits of a few rows at a time, which the other
+ * tests hold against ref. */
+static void large_tiles_are_as_few_rows(void **state)
+{
+    static const enum k3_dtype dtypes[] = {K3_BF16, K3_FP8_E4M3, K3_MXFP8};
+    enum { ROWS = 1500, IN = 352, OUT = 1700 };
+    (void)state;
+    if (!check_has("cuda"))
+        skip();
+    struct k3_stream *s = kern_stream_create("cuda", 1);
+    struct k3_tensor x = tensor_random(ROWS, IN, 0, -1, 1), y = tensor_f32(ROWS, OUT, 0), z = tensor_f32(ROWS, OUT, 0);
+    for (int i = 0; i < 3; i++) {
+        struct k3_tensor w = tensor_weights(dtypes[i], OUT, IN, 0);
+        assert_int_equal(kern_linear(&(struct linear_args){&x, &w, &y, 0}, s), 0);
+        for (int64_t t = 0; t < ROWS; t += 50) {
+            struct k3_tensor few = tensor_rows(&x, t, t + 50), part = tensor_rows(&z, t, t + 50);
+            assert_int_equal(kern_linear(&(struct linear_args){&few, &w, &part, 0}, s), 0);
+        }
+        assert_int_equal(kern_sync(s), 0);
+        assert_memory_equal(y.data, z.data, (size_t)ROWS * OUT * sizeof(float));
+        tensor_free(&w);
+    }
+    tensor_free(&x);
+    tensor_free(&y);
+    tensor_free(&z);
+    kern_stream_destroy(s);
 }
 
 static void refuses_what_it_cannot_do(void **state)
@@ -291,7 +344,7 @@ int main(void)
         cmocka_unit_test(matches_the_reference),       cmocka_unit_test(takes_many_rows_and_wide_ones),
         cmocka_unit_test(takes_empty_shards),          cmocka_unit_test(decodes_every_byte_and_scale),
         cmocka_unit_test(takes_a_part_of_the_columns), cmocka_unit_test(decodes_every_code_of_e4m3),
-        cmocka_unit_test(refuses_what_it_cannot_do),
+        cmocka_unit_test(large_tiles_are_as_few_rows), cmocka_unit_test(refuses_what_it_cannot_do),
     };
     check_seed();
     return cmocka_run_group_tests_name("linear", tests, NULL, NULL);
