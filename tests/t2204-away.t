@@ -85,15 +85,41 @@ kill -CONT "$engine"
 drops() { [[ $(grep -c dropped "$tmp/log/engine.log") -gt $dropped ]]; }
 ok "which drops it when it is back" wait_for 5 drops
 
-# --- the daemon dies, and with it its queue
-ask
-wait_for 5 has "$tmp/got" 10
-stop "$queued_pid" KILL
-restart_queued
-dropped=$(grep -c dropped "$tmp/log/engine.log")
-ok "a daemon that was started again does not know what the engine holds" wait_for 10 drops
-kill "$client"
-wait "$client" 2>/dev/null
+# --- the daemon dies, and with it its queue: engines tell the next one what they hold
+revive() {
+    stop "$queued_pid" KILL
+    restart_queued
+}
+new_id() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
+id=$(new_id)
+fakeclient --id "$id" --no-watch submit >"$tmp/got"
+wait_for 5 grep -q "req $id leased" "$log"
+before=$(leases)
+revive
+ok "a daemon that was started anew is told of what the engine holds" wait_for 10 grep -q "req $id of .* is known again by job 7" "$log"
+is "$(fakeclient --wait 20 --id "$id" --quiet attach | tail -n 2)" "text $(words 100)
+done stop 3+100 -" "its owner finds the answer, all of it"
+is "$(leases)" "$before" "the new daemon did not lease it again"
+other() { as 12345 fakeclient "$@"; }
+if [[ $(id -u) == 0 ]]; then
+    is "$(other --id "$id" attach)" "refused 3 the request is another user's" "it is still his alone"
+else
+    skip 1 "only root can be somebody else"
+fi
+wait_for 5 serves 7
+id=$(new_id)
+start quick fakeengine --keeps --tokens 5 --job 9
+quick=$pid
+wait_for 5 serves 9
+kill -STOP "$engine"
+ask --id "$id" # by the quick one, which has ended it before the daemon dies
+wait "$client"
+revive
+ok "an answer that had ended is told of, too" wait_for 10 grep -q "req $id of .* is known again by job 9" "$log"
+is "$(fakeclient --id "$id" --quiet attach | tail -n 1)" "done stop 3+5 -" "and can be fetched again"
+stop "$quick"
+kill -CONT "$engine"
+wait_for 10 serves 7
 ask
 answered 100 "the same engine then"
 
@@ -116,7 +142,7 @@ real() {
 }
 right_answer() {
     wait "$client"
-    is "$? $(cksum <"$tmp/answer")" "0 $(cksum <<<"$right")" "$1: its answer is what k3run makes"
+    is "$? $(cksum <"$tmp/answer") $(<"$tmp/err")" "0 $(cksum <<<"$right") " "$1: its answer is what k3run makes"
 }
 real served
 away "$queued_pid" 3
@@ -133,6 +159,23 @@ wait_for 5 lost "$engine"
 kill -CONT "$engine"
 right_answer "k3served that was lost and came back"
 is "$(grep -c "leased to job $engine" "$log") $(grep -c "goes on with it" "$log" | sed 's/^[1-9].*/some/')" "2 some" "by its first lease"
+question_of() { k3submit "${question[@]}" "$@" </dev/null >"$tmp/answer" 2>"$tmp/err" & client=$!; }
+question_of
+wait_for 5 grep -q "leased to job $engine" "$log"
+ok "an answer of k3served begins" wait_for 5 some
+before=$(leases)
+revive
+right_answer "k3served whose daemon was killed and started again"
+is "$(leases)" "$before" "by its first lease"
+wait_for 10 serves "$engine"
+kill -STOP "$engine"
+accepted=$(grep -c "accepted from" "$log")
+question_of
+accepts() { [[ $(grep -c "accepted from" "$log") -gt $accepted ]]; }
+ok "a request that no engine has begun with" wait_for 5 accepts
+revive
+kill -CONT "$engine"
+right_answer "which k3submit asks again of the next daemon"
 stop "$engine"
 
 echo "k3served = { model = \"$model\"; max_context = 4096; away_timeout = 0.5; };" >"$tmp/served"

@@ -26,7 +26,7 @@ struct follow {
     struct loop *loop;
     struct status *status;
     struct loop_timer *deadline; /* what runs out then: `waiting` */
-    enum { FOR_NOTHING, FOR_REPLY, FOR_DAEMON, FOR_CANCELLED, FOR_OK } waiting;
+    enum { FOR_NOTHING, FOR_REPLY, FOR_DAEMON, FOR_CANCELLED, FOR_OK, FOR_AGAIN } waiting;
     const struct message *question; /* SUBMIT or ATTACH */
     char id[K3_ID_DIGITS + 1];
     enum request_state state;
@@ -36,6 +36,7 @@ struct follow {
     double first;          /* when the first tokens came ... */
     uint64_t first_tokens; /* ... and how many */
     bool away;             /* the daemon is */
+    bool doubtful;         /* it was, and has not said since that it knows the request */
     bool attached;         /* from this token on, and nothing came yet */
     uint64_t attached_at;
     bool finished; /* DONE was written; only OK is missing */
@@ -120,8 +121,13 @@ static void redraw(void *arg)
     if (f->waiting == FOR_REPLY || output_on_terminal(f->output))
         return;
     describe(f, text, sizeof text);
-    status_show(f->status, "%s", f->waiting == FOR_DAEMON ? "k3queued went away, waiting for it" : text);
+    status_show(f->status, "%s",
+                f->waiting == FOR_DAEMON  ? "k3queued went away, waiting for it"
+                : f->waiting == FOR_AGAIN ? "k3queued was started anew, waiting for it to hear of the request"
+                                          : text);
 }
+
+static void ask(void *arg);
 
 static int tell(struct follow *f, enum message_type type)
 {
@@ -290,6 +296,17 @@ static void take_refused(struct follow *f, const struct message_refused *m)
         finish(f, f->code);
         return;
     }
+    /* A daemon that was started anew may yet hear of the request from the engine that has it.  When no engine had it,
+     * it is asked once more. */
+    if (f->doubtful && m->retry > 0) {
+        wait_for(f, FOR_AGAIN, m->retry);
+        return;
+    }
+    if (f->doubtful && m->code == EXIT_CODE_FAILED && !attached_only(f) && output_next(f->output) == 0) {
+        f->doubtful = false;
+        ask(f);
+        return;
+    }
     /* Dropped for reading too slowly: go on from where we are.  Twice at the same token would be for ever. */
     if (m->retry > 0 && f->waiting != FOR_REPLY && !(f->attached && f->attached_at == output_next(f->output))) {
         tell(f, WIRE_ATTACH);
@@ -303,6 +320,7 @@ static void take(struct follow *f, const struct message *m)
 {
     if (f->waiting == FOR_REPLY && m->head.type != WIRE_REFUSED)
         wait_for(f, FOR_NOTHING, 0);
+    f->doubtful &= m->head.type == WIRE_REFUSED;
     switch (m->head.type) {
     case WIRE_ACCEPTED:
         take_accepted(f, &m->accepted);
@@ -386,6 +404,10 @@ static void on_deadline(void *arg)
                  f->id);
         fail(f, EXIT_CODE_UNREACHABLE, text);
         break;
+    case FOR_AGAIN:
+        wait_for(f, FOR_NOTHING, 0);
+        tell(f, WIRE_ATTACH);
+        break;
     case FOR_CANCELLED:
         finish(f, f->code > 128 ? f->code : EXIT_CODE_CANCELLED);
         break;
@@ -402,7 +424,7 @@ static void on_change(void *arg, short ready)
     (void)ready;
     if (change & CONNECT_WENT) {
         f->away = true;
-        if (f->waiting == FOR_NOTHING)
+        if (f->waiting == FOR_NOTHING || f->waiting == FOR_AGAIN)
             wait_for(f, FOR_DAEMON, away_sec);
     }
     if (change & CONNECT_CAME && f->away) {
@@ -411,6 +433,7 @@ static void on_change(void *arg, short ready)
             ask(f); /* the same id: the same request, whether it arrived or not */
         } else if (f->waiting == FOR_DAEMON) {
             wait_for(f, FOR_NOTHING, 0);
+            f->doubtful = true;
             tell(f, WIRE_ATTACH);
         }
     }

@@ -48,6 +48,7 @@ static const struct fsm_table life = {
 /* A request that the daemon has given us, and may not have got back. */
 struct held {
     struct k3_id id;
+    struct message given; /* ENGINE_HELD: as it was given */
     uint64_t lease;
     uint64_t tokens;  /* of its answer so far */
     uint32_t choices; /* that many slots are its */
@@ -102,7 +103,8 @@ static struct held *held_by_lease(const struct intake *in, uint64_t lease)
     return NULL;
 }
 
-static void hold(struct intake *in, const struct message_lease *request, uint64_t lease)
+/* Takes what request holds. */
+static void hold(struct intake *in, struct message_lease *request, uint64_t lease)
 {
     uint32_t choices = message_ask_choices(&request->ask);
     size_t most = in->o.keep_bytes / (size_t)in->o.slots * choices;
@@ -114,17 +116,22 @@ static void hold(struct intake *in, const struct message_lease *request, uint64_
     }
     for (size_t i = 0; i < request->outn.n; i++)
         begin[i] = request->outn.v[i];
-    in->held[in->held_count++] = (struct held){.id = request->id,
-                                               .lease = lease,
-                                               .tokens = request->out.n,
-                                               .choices = choices,
-                                               .kept = kept_create(begin, choices, most)};
+    struct held *h = &in->held[in->held_count++];
+    *h = (struct held){.id = request->id,
+                       .given = message_of(WIRE_ENGINE_HELD, &request->id),
+                       .lease = lease,
+                       .tokens = request->out.n,
+                       .choices = choices,
+                       .kept = kept_create(begin, choices, most)};
+    h->given.engine_held = *request;
+    *request = (struct message_lease){.id = request->id};
 }
 
 /* Moves the last into its place. */
 static void let_go(struct intake *in, struct held *h)
 {
     kept_destroy(h->kept);
+    message_clear(&h->given);
     message_clear(&h->end);
     *h = in->held[--in->held_count];
 }
@@ -374,11 +381,11 @@ const char *intake_refused(const struct intake *in)
 /* --- from the daemon ------------------------------------------------------------------------------------------------
  */
 
-static const struct message_held *row_of(const struct message_engine_welcome *m, const struct k3_id *id)
+static const struct message_held *row_of(const struct message_held *row, size_t n, const struct k3_id *id)
 {
-    for (size_t i = 0; i < m->held.n; i++)
-        if (k3_id_equal(&m->held.v[i].id, id))
-            return &m->held.v[i];
+    for (size_t i = 0; i < n; i++)
+        if (k3_id_equal(&row[i].id, id))
+            return &row[i];
     return NULL;
 }
 
@@ -407,25 +414,54 @@ static void say_again(struct intake *in, struct held *h, const struct message_u6
         say_of(in, h, &h->end);
 }
 
-/* The daemon goes on with the leases that it names; others are dropped.  -1: it names one of which too much is
- * forgotten since HELLO. */
+/* The daemon does not know it, so it gets all of it; or, where the beginning of the answer is forgotten, the request
+ * alone. */
+static void tell(struct intake *in, struct held *h)
+{
+    static uint64_t zeros[MESSAGE_CHOICES];
+    struct message_u64s start = {zeros, h->choices};
+
+    if (has_ended(h) && h->end.done.why == DONE_CANCELLED) { /* nobody wants it */
+        let_go(in, h);
+        return;
+    }
+    h->given.engine_held.again = !has_from(h, &start);
+    if (!say_of(in, h, &h->given))
+        return;
+    if (h->given.engine_held.again)
+        drop(in, h);
+    else
+        say_again(in, h, &start);
+}
+
+/* The daemon goes on with the leases that it names, and is told of those that it does not know; others are dropped.
+ * -1: it names one of which too much is forgotten since HELLO. */
 static int reconcile(struct intake *in, const struct message_engine_welcome *m)
 {
     const struct message_held *row;
-    size_t before = in->held_count;
+    size_t before = in->held_count, told = 0;
     int rc = 0;
 
     for (size_t i = in->held_count; i-- > 0;) {
-        row = row_of(m, &in->held[i].id);
-        if (row && has_from(&in->held[i], &row->offs))
+        const struct held *h = &in->held[i];
+        row = row_of(m->held.v, m->held.n, &h->id);
+        if ((row && has_from(h, &row->offs)) || row_of(m->tell.v, m->tell.n, &h->id))
             continue;
         rc = row ? -1 : rc;
         drop(in, &in->held[i]);
     }
     if (before > 0)
         log_notice("the daemon goes on with %zu of %zu requests", in->held_count, before);
-    for (size_t i = in->held_count; rc == 0 && i-- > 0;)
-        say_again(in, &in->held[i], &row_of(m, &in->held[i].id)->offs);
+    for (size_t i = in->held_count; rc == 0 && i-- > 0;) {
+        if ((row = row_of(m->held.v, m->held.n, &in->held[i].id))) {
+            say_again(in, &in->held[i], &row->offs);
+        } else {
+            tell(in, &in->held[i]);
+            told++;
+        }
+    }
+    if (told > 0)
+        log_notice("the daemon did not know %zu of them, and was told", told);
     return rc;
 }
 
@@ -456,7 +492,7 @@ static void welcomed(struct intake *in, struct message *m)
     say_hello(in);
 }
 
-static void take_lease(struct intake *in, const struct message_lease *request)
+static void take_lease(struct intake *in, struct message_lease *request)
 {
     struct held *before = held_by_id(in, &request->id);
     struct k3_error err;

@@ -33,7 +33,8 @@ static struct engine *choose(struct queue *q, struct request **next)
 
 static void begin(struct queue *q, struct engine *e, struct request *r)
 {
-    order_remove(q->order, r);
+    if (r->stored)
+        order_remove(q->order, r);
     engine_lease(e, r, q->now);
     q->running++;
     r->incarnation = e->incarnation;
@@ -87,7 +88,8 @@ static void take_back(struct queue *q, struct request *r, bool lost)
         return;
     }
     r->lost = lost ? q->now : 0;
-    order_push(q->order, r);
+    if (r->stored)
+        order_push(q->order, r);
     queue_update_place(q, r);
     r->place_told = r->place;
     r->reason_told = r->reason;
@@ -147,7 +149,14 @@ static size_t fill_batch(struct request **from, struct message_lease *lease, str
         bytes += more;
         of[n] = r;
         lease[n] = (struct message_lease){
-            .id = r->id, .ask = r->ask.ask, .ckey = {r->user->cache_key, sizeof r->user->cache_key}};
+            .id = r->id,
+            .ask = r->ask.ask,
+            .ckey = {r->user->cache_key, sizeof r->user->cache_key},
+            .own = (uint64_t)r->user->uid + 1,
+            .name = r->ask.name,
+            .dl = r->ask.dl,
+            .sub = r->submit_time,
+        };
         add_answer(&lease[n++], r->answer);
     }
     *from = r;
@@ -338,16 +347,28 @@ static struct request *still_good(struct queue *q, const struct engine *e, const
     return r;
 }
 
+/* Nobody has told this daemon of it, or only its owner. */
+static bool is_unknown(struct queue *q, const struct k3_id *id)
+{
+    struct request *r = table_find(q->table, id);
+
+    return !r || (request_state(r) == REQUEST_QUEUED && !r->incarnation);
+}
+
 void lease_reconcile(struct queue *q, struct engine *e, const struct message_engine_hello *hello,
                      struct message_engine_welcome *welcome)
 {
     struct message_held *row = k3_calloc(hello->held.n, sizeof *row);
+    struct message_held *tell = k3_calloc(hello->held.n, sizeof *tell);
     struct request *r, *next;
 
     welcome->held.v = row;
+    welcome->tell.v = tell;
     TAILQ_FOREACH(r, &e->leases, lease)
     r->batched = false;
     for (size_t i = 0; i < hello->held.n; i++) {
+        if (is_unknown(q, &hello->held.v[i].id))
+            (tell++)->id = hello->held.v[i].id;
         if (!(r = still_good(q, e, &hello->held.v[i])) || (r->engine && r->batched))
             continue;
         if (!r->engine) {
@@ -366,6 +387,7 @@ void lease_reconcile(struct queue *q, struct engine *e, const struct message_eng
         stream_state(q->stream, r);
     }
     welcome->held.n = (size_t)(row - welcome->held.v);
+    welcome->tell.n = (size_t)(tell - welcome->tell.v);
     for (r = TAILQ_FIRST(&e->leases); r; r = next) {
         next = TAILQ_NEXT(r, lease);
         if (!r->batched)
@@ -378,6 +400,26 @@ void lease_reconciled(struct message_engine_welcome *welcome)
     for (size_t i = 0; i < welcome->held.n; i++)
         free(welcome->held.v[i].offs.v);
     free(welcome->held.v);
+    free(welcome->tell.v);
+}
+
+void lease_held(struct queue *q, struct engine *e, struct message_lease *held)
+{
+    struct request *r = held->own ? queue_adopt(q, held) : NULL;
+
+    if (!r) {
+        if (!held->again)
+            send_plain(q, e, WIRE_ENGINE_CANCEL, &held->id);
+        return;
+    }
+    log_notice("req %s of %s is known again by job %u%s", r->id_text, r->user->name, e->job,
+               held->again ? ", its answer has to be made again" : "");
+    if (held->again)
+        return;
+    begin(q, e, r);
+    r->batched = true;
+    if (r->stored)
+        stream_state(q->stream, r);
 }
 
 void lease_cancel(struct queue *q, struct request *r)

@@ -21,10 +21,16 @@ void lease_returned(struct queue *q, struct engine *e, const struct k3_id *id);
 
 /* e has registered (again), and hello says what it holds from before a cut.  Fills in welcome's rows, which the caller
  * frees with lease_reconciled(): the leases that e goes on with, among them those that were taken back for its silence
- * and have not been given to another engine.  Its other leases go back in line. */
+ * and have not been given to another engine, and the requests that it has to tell of.  Its other leases go back in
+ * line.
+ */
 void lease_reconcile(struct queue *q, struct engine *e, const struct message_engine_hello *hello,
                      struct message_engine_welcome *welcome);
 void lease_reconciled(struct message_engine_welcome *welcome);
+
+/* What e was asked to tell of, since nobody here knew it.  e has it from now on, or it goes in line when its answer has
+ * to be made again. */
+void lease_held(struct queue *q, struct engine *e, struct message_lease *held);
 
 /* Ask the engine that has r to stop. */
 void lease_cancel(struct queue *q, struct request *r);

@@ -202,6 +202,19 @@ static int submit_again(struct queue *q, const struct caller *c, struct request 
     return 0;
 }
 
+/* It counts from now on, and is accepted once the store has it. */
+static void enter(struct queue *q, struct request *r)
+{
+    r->arrived = q->now;
+    r->user->live++;
+    r->user->bytes += request_prompt_bytes(r);
+    q->prompt_bytes += request_prompt_bytes(r);
+    q->live++;
+    table_add(q->table, r);
+    queue_record(q, STORE_REQUEST, r);
+    TAILQ_INSERT_TAIL(&q->fresh, r, phase);
+}
+
 int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id, struct message_submit *submit,
                  struct refusal *no)
 {
@@ -228,17 +241,31 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
     }
     r->asker = *c->peer;
     r->asker_version = c->version;
-    r->arrived = q->now;
     r->submit_time = clock_wall();
     u->allowance -= cost;
-    u->live++;
-    u->bytes += request_prompt_bytes(r);
-    q->prompt_bytes += request_prompt_bytes(r);
-    q->live++;
-    table_add(q->table, r);
-    queue_record(q, STORE_REQUEST, r);
-    TAILQ_INSERT_TAIL(&q->fresh, r, phase);
+    enter(q, r);
     return 0;
+}
+
+struct request *queue_adopt(struct queue *q, struct message_lease *held)
+{
+    struct request *r = table_find(q->table, &held->id);
+    uid_t uid = (uid_t)(held->own - 1);
+
+    if (r) { /* its owner was here before the engine */
+        if (r->user->uid != uid || request_state(r) != REQUEST_QUEUED || r->incarnation ||
+            request_choices(r) != message_ask_choices(&held->ask))
+            return NULL;
+        r->ask.ask.seed = held->ask.seed;
+        return r;
+    }
+    struct message_submit submit = {.ask = held->ask, .name = held->name, .dl = held->dl};
+    held->ask = (struct message_ask){0};
+    held->name = NULL;
+    r = request_create(&held->id, &submit, table_user(q->table, uid));
+    r->submit_time = held->sub;
+    enter(q, r);
+    return r;
 }
 
 /* What he who wants the answer from there on has of each choice: of several no more than there is. */
@@ -247,8 +274,10 @@ static int check_attach(const struct request *r, const struct caller *c, const s
 {
     uint32_t choices = answer_choices(r->answer);
 
+    no->retry_sec = request_is_final(r) ? 0 : 1; /* of one that is made again, or told of by an engine just now */
     if (choices == 1 && from->off > r->tokens)
         return refuse(no, EXIT_CODE_USAGE, "the answer has %zu tokens, not %" PRIu64, r->tokens, from->off);
+    no->retry_sec = 0;
     if (choices > 1 && c->version < WIRE_VERSION_CHOICES)
         return refuse(no, EXIT_CODE_USAGE, "the request has %u answers, which this program is too old for", choices);
     if (from->offs.n > choices)
@@ -265,8 +294,10 @@ int queue_attach(struct queue *q, const struct caller *c, struct request *r, con
 {
     uint64_t have[MESSAGE_CHOICES];
 
-    if (!r->stored)
+    if (!r->stored) {
+        no->retry_sec = 1;
         return refuse(no, EXIT_CODE_FAILED, "the request is not accepted yet");
+    }
     if (!r->answer)
         return refuse(no, EXIT_CODE_FAILED, "the answer was delivered or not fetched in time, and is erased");
     if (check_attach(r, c, from, have, no) < 0)
@@ -495,7 +526,7 @@ static void committed(void *arg, const struct k3_error *failed)
     if (failed)
         log_err("%s", failed->text);
     TAILQ_FOREACH(r, &q->committing, phase)
-    if (!failed && !request_is_final(r))
+    if (!failed && request_state(r) == REQUEST_QUEUED)
         order_push(q->order, r);
     TAILQ_CONCAT(&batch, &q->committing, phase);
     while ((r = TAILQ_FIRST(&batch))) {
@@ -509,12 +540,14 @@ static void committed(void *arg, const struct k3_error *failed)
         q->stats.accepted++;
         log_info("req %s accepted from %s: %zu bytes, place %u", r->id_text, r->user->name, request_prompt_bytes(r),
                  r->place);
-        answer_accepted(q, r);
         if (request_is_final(r)) { /* cancelled meanwhile */
             TAILQ_INSERT_TAIL(&q->kept, r, phase);
             queue_record(q, STORE_DONE, r);
         }
-        watch_from_start(q, r);
+        if (r->asker_version) {
+            answer_accepted(q, r);
+            watch_from_start(q, r);
+        }
     }
 }
 

@@ -91,6 +91,9 @@ void queue_reload(struct queue *q, const struct queue_options *options);
  * is the same request and is answered again. */
 int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id, struct message_submit *submit,
                  struct refusal *no);
+/* A request that an engine holds and the daemon does not know, as one does that was started anew.  Takes what held
+ * holds. NULL: another has it by now, or it is at its end. */
+struct request *queue_adopt(struct queue *q, struct message_lease *held);
 int queue_attach(struct queue *q, const struct caller *c, struct request *r, const struct message_attach *from,
                  struct refusal *no);
 int queue_cancel(struct queue *q, struct request *r, struct refusal *no);

@@ -43,7 +43,7 @@ struct request {
     struct message_submit ask; /* the prompt is erased at the end */
     struct fsm life;           /* of enum request_state */
     struct frame_peer asker;   /* who is waiting for ACCEPTED ... */
-    uint16_t asker_version;    /* ... and the version it speaks */
+    uint16_t asker_version;    /* ... and the version it speaks; 0: an engine told of it, nobody asked */
     bool expired;              /* its deadline passed and the engine was told: it ends as EXPIRED */
     bool stored;               /* the store has it: ACCEPTED may be sent */
     bool delivered;            /* its owner has the answer to the last byte */

@@ -21,6 +21,7 @@ enum {
     TURN_FRAMES = 200,  /* taken off the socket before other things have their turn */
     REFUSALS = 20,      /* log lines about refusals in a heartbeat */
     APPLICANTS = 8,     /* whose jobs are checked at a time */
+    TELLING_SEC = 5,    /* beyond the engine timeout: engines have found a daemon that was started anew, and told */
     FAREWELL_MSEC = 500 /* for the last messages, when the daemon ends */
 };
 static const double soon_sec = 0.01; /* until somebody whose line was full is tried again */
@@ -385,6 +386,13 @@ static int serve_done(struct server *s, const struct caller *c, struct message *
     return 0;
 }
 
+static int serve_held(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
+{
+    (void)no;
+    lease_held(s->queue, c->engine, &m->engine_held);
+    return 0;
+}
+
 static int serve_returned(struct server *s, const struct caller *c, struct message *m, struct refusal *no)
 {
     (void)no;
@@ -441,6 +449,7 @@ static const struct service {
     {WIRE_DONE, WHO_ENGINE, serve_done},
     {WIRE_RETURNED, WHO_ENGINE, serve_returned},
     {WIRE_ENGINE_BYE, WHO_ENGINE, serve_bye},
+    {WIRE_ENGINE_HELD, WHO_ENGINE, serve_held},
 };
 
 static const struct service *find_service(uint16_t type)
@@ -454,6 +463,14 @@ static const struct service *find_service(uint16_t type)
 static bool is_operator(const struct server *s, uid_t uid)
 {
     return uid == 0 || uid == s->service_uid;
+}
+
+/* A daemon that was just started learns from engines what they hold: who was watching comes again. */
+static bool may_be_told(const struct server *s, const struct frame *f)
+{
+    const struct queue *q = s->queue;
+
+    return f->head.type == WIRE_ATTACH && q->now - q->started < TELLING_SEC + q->options.engine_timeout_sec;
 }
 
 /* Fill in who speaks, as far as this service has to know. */
@@ -478,8 +495,10 @@ static int admit(struct server *s, const struct frame *f, enum who who, struct c
         return is_operator(s, c->uid)
                    ? 0
                    : refuse(no, EXIT_CODE_DENIED, "uid %u may not speak for engines (k3queued.user)", c->uid);
-    if (!(c->request = table_find(s->queue->table, &f->head.id)))
+    if (!(c->request = table_find(s->queue->table, &f->head.id))) {
+        no->retry_sec = may_be_told(s, f) ? 1 : 0;
         return refuse(no, EXIT_CODE_FAILED, "no such request");
+    }
     if (c->uid != c->request->user->uid && !(who == WHO_OPERATOR && is_operator(s, c->uid)))
         return refuse(no, EXIT_CODE_DENIED, "the request is another user's");
     return 0;

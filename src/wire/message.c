@@ -247,6 +247,7 @@ static const struct field engine_welcome_fields[] = {
     ROW(message_engine_welcome, ver, FIELD_U32, UINT16_MAX),
     NEED(message_engine_welcome, hb, FIELD_F64, 0),
     ROW(message_engine_welcome, held, FIELD_MAPS, MESSAGE_ROWS, .of = &held_layout, .since = 2),
+    ROW(message_engine_welcome, tell, FIELD_MAPS, MESSAGE_ROWS, .of = &held_layout, .since = 2),
 };
 LAYOUT(engine_welcome, "ENGINE_WELCOME", message_engine_welcome);
 
@@ -256,8 +257,15 @@ static const struct field lease_fields[] = {
     ROW(message_lease, out, FIELD_U32S, MESSAGE_IDS),
     ROW(message_lease, ckey, FIELD_BYTES, MESSAGE_CACHE_KEY, .since = 2),
     ROW(message_lease, outn, FIELD_U32S, MESSAGE_CHOICES, .since = 2, .vital = true),
+    ROW(message_lease, own, FIELD_U64, 0, .since = 2),
+    ROW(message_lease, name, FIELD_STRING, MESSAGE_NAME, .since = 2),
+    ROW(message_lease, dl, FIELD_F64, 0, .since = 2),
+    ROW(message_lease, sub, FIELD_F64, 0, .since = 2),
+    ROW(message_lease, again, FIELD_BOOL, 0, .since = 2),
 };
 LAYOUT(lease, "BATCH request", message_lease);
+static const struct layout engine_held_layout = {"ENGINE_HELD", sizeof(struct message_lease),
+                                                 sizeof lease_fields / sizeof *lease_fields, lease_fields};
 
 static const struct field batch_fields[] = {
     NEED(message_batch, reqs, FIELD_MAPS, MESSAGE_ROWS, .of = &lease_layout),
@@ -297,6 +305,7 @@ static const struct layout *const layouts[] = {
     [WIRE_RETURNED] = &returned_layout,
     [WIRE_ENGINE_BYE] = &engine_bye_layout,
     [WIRE_ENGINE_LOST] = &engine_lost_layout,
+    [WIRE_ENGINE_HELD] = &engine_held_layout,
     [WIRE_ENGINE_WELCOME] = &engine_welcome_layout,
     [WIRE_BATCH] = &batch_layout,
     [WIRE_ENGINE_CANCEL] = &engine_cancel_layout,
@@ -373,7 +382,7 @@ static int check_delta(const struct message_delta *d, struct k3_error *err)
     return 0;
 }
 
-static int check_lease(const struct message_lease *l, struct k3_error *err)
+static int check_lease(const char *where, const struct message_lease *l, struct k3_error *err)
 {
     uint64_t out = 0;
 
@@ -381,9 +390,9 @@ static int check_lease(const struct message_lease *l, struct k3_error *err)
         out += l->outn.v[i];
     if (l->outn.n > 0 && (l->outn.n != l->ask.n || out != l->out.n)) {
         errno = EPROTO;
-        return k3_errorf(err, "%s: outn is not of n choices that make up out", lease_layout.name);
+        return k3_errorf(err, "%s: outn is not of n choices that make up out", where);
     }
-    return check_ask(lease_layout.name, &l->ask, err);
+    return check_ask(where, &l->ask, err);
 }
 
 static int check_message(const struct message *m, struct k3_error *err)
@@ -398,8 +407,10 @@ static int check_message(const struct message *m, struct k3_error *err)
         return check_delta(&m->delta, err);
     if (m->head.type == WIRE_BATCH)
         for (size_t i = 0; i < m->batch.reqs.n; i++)
-            if (check_lease(&m->batch.reqs.v[i], err) < 0)
+            if (check_lease(lease_layout.name, &m->batch.reqs.v[i], err) < 0)
                 return -1;
+    if (m->head.type == WIRE_ENGINE_HELD)
+        return check_lease(engine_held_layout.name, &m->engine_held, err);
     return 0;
 }
 

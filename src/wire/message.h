@@ -74,6 +74,7 @@ enum message_type {
     WIRE_RETURNED = 37,  /* no fields: the lease on the header's id is given back */
     WIRE_ENGINE_BYE = 38,
     WIRE_ENGINE_LOST = 39,
+    WIRE_ENGINE_HELD = 40, /* a lease as it was given, to a daemon that does not know it */
     /* daemon to engine */
     WIRE_ENGINE_WELCOME = 48,
     WIRE_BATCH = 49,
@@ -318,7 +319,11 @@ struct message_engine_welcome {
     struct {
         struct message_held *v;
         size_t n;
-    } held; /* of those in HELLO the ones that are still this engine's: it goes on with them and drops the others */
+    } held; /* of those in HELLO the ones that are still this engine's: it goes on with them and drops the others ... */
+    struct {
+        struct message_held *v; /* only id */
+        size_t n;
+    } tell; /* ... but these, which the daemon does not know: ENGINE_HELD for each, then all of its answer */
 };
 struct message_lease {
     struct k3_id id; /* required */
@@ -326,6 +331,12 @@ struct message_lease {
     struct message_u32s out;   /* produced under an earlier lease: to be continued after them */
     struct message_bytes ckey; /* of the user: under it, and no other, prompts may share what they begin with */
     struct message_u32s outn;  /* of several choices: so many of `out` are of each, one choice after the other */
+    /* For ENGINE_HELD, should the daemon forget: */
+    uint64_t own; /* the user's uid + 1; 0: not said */
+    char *name;   /* as in SUBMIT */
+    double dl;
+    double sub; /* when it was asked, seconds since 1970 */
+    bool again; /* ENGINE_HELD: parts of the answer are not there any more, so it has to be made again */
 };
 struct message_batch {
     struct {
@@ -348,6 +359,7 @@ struct message {
         struct message_listing listing;
         struct message_info_reply info_reply;
         struct message_engine_hello engine_hello;
+        struct message_lease engine_held;
         struct message_engine_load engine_load;
         struct message_engine_ready engine_ready;
         struct message_credit credit;

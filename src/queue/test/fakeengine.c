@@ -30,6 +30,7 @@ struct work {
     bool ended; /* and is kept for a daemon that may not have heard it */
     enum done_why why;
     struct k3_id id;
+    struct message given; /* ENGINE_HELD: the lease as it was given */
     uint32_t prompt, produced, end;
     double next; /* when the next token is due; ended: when it is forgotten */
 };
@@ -196,7 +197,7 @@ static void produce(struct work *w)
         give_back_everything();
 }
 
-static void take(const struct message_lease *l)
+static void take(struct message_lease *l)
 {
     struct work *w = works;
 
@@ -206,6 +207,7 @@ static void take(const struct message_lease *l)
         fprintf(stderr, "fakeengine: more leases than anybody asked for\n");
         exit(1);
     }
+    message_clear(&w->given);
     *w = (struct work){.used = true, .id = l->id, .prompt = (uint32_t)l->ask.tok.n, .produced = (uint32_t)l->out.n};
     w->end = l->ask.max && l->ask.max < opt.tokens ? l->ask.max : opt.tokens;
     w->next = clock_monotonic();
@@ -219,6 +221,9 @@ static void take(const struct message_lease *l)
         say_done(w, DONE_FAILED, "no seed was drawn");
     else if (w->produced >= w->end)
         say_done(w, DONE_STOP, NULL);
+    w->given = message_of(WIRE_ENGINE_HELD, &l->id);
+    w->given.engine_held = *l;
+    *l = (struct message_lease){.id = l->id};
 }
 
 static void say_hello(void)
@@ -246,24 +251,35 @@ static void say_hello(void)
     say(&m, auth);
 }
 
-/* What the daemon lacks of the answers that it goes on with; others are dropped. */
+static const struct message_held *row_of(const struct message_held *row, size_t n, const struct k3_id *id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (k3_id_equal(&row[i].id, id))
+            return &row[i];
+    return NULL;
+}
+
+/* What the daemon lacks of the answers that it goes on with, and all of those that it does not know; others are
+ * dropped. */
 static void reconcile(const struct message_engine_welcome *m)
 {
     for (struct work *w = works; w < works + SLOTS; w++) {
-        const struct message_held *row = NULL;
+        const struct message_held *row = row_of(m->held.v, m->held.n, &w->id);
+        uint32_t from = row ? (uint32_t)row->offs.v[0] : 0;
 
-        for (size_t i = 0; i < m->held.n; i++)
-            if (k3_id_equal(&m->held.v[i].id, &w->id))
-                row = &m->held.v[i];
         if (!w->used)
             continue;
-        if (!row) {
+        if (!row && !row_of(m->tell.v, m->tell.n, &w->id)) {
             puts("dropped");
             w->used = false;
             continue;
         }
-        printf("resumed from %u\n", (unsigned int)row->offs.v[0]);
-        for (uint32_t p = (uint32_t)row->offs.v[0]; p < w->produced; p++)
+        if (!row) {
+            puts("told");
+            say(&w->given, NULL);
+        }
+        printf("resumed from %u\n", from);
+        for (uint32_t p = from; p < w->produced; p++)
             say_token(w, p);
         if (w->ended)
             say_done(w, w->why, NULL);

@@ -93,6 +93,8 @@ static const struct message samples[] = {
     {{0, WIRE_ENGINE_WELCOME, 0, ID(9)}, .engine_welcome = {2, 0.25, LIST(held_from)}},
     {{0, WIRE_DELTA, 0, ID(9)}, .delta = {2, 0, {ids, 1}, {NULL, 0}, {NULL, 0}, {NULL, 0}}},
     {{0, WIRE_BATCH, 0, ID(0)}, .batch = {LIST(several)}},
+    {{0, WIRE_ENGINE_WELCOME, 0, ID(9)}, .engine_welcome = {.ver = 2, .hb = 0.25, .tell = LIST(held_from)}},
+    {{0, WIRE_ENGINE_HELD, 0, ID(9)}, .engine_held = {.id = ID(9), .ask = {.tok = LIST(ids), .topp = 1, .n = 2}, .own = 1001, .name = "thesis", .dl = 1.8e9, .sub = 1.7e9, .again = true}},
 };
 /* clang-format on */
 
