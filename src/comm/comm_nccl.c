@@ -1,7 +1,8 @@
 /* comm_nccl.c - activations between GPUs: operations of the stream that computes, so a step of them can be one graph
  *
  * ncclAllReduce() may add in any order, and in another one for another size.  With two ranks there is but one order;
- * with more, everyone gathers everyone's numbers and adds them here, in rank order (see comm.h).
+ * with more, numbers are gathered and added here, in rank order (see comm.h): of a short message everyone gathers
+ * everyone's, of a long one everyone's copy of its own piece, and then the sums.
  *
  * NCCL notices a lost peer on its own time.  A thread asks every WATCH_MS and ends the process, for a kernel that waits
  * for a peer cannot be called back. */
@@ -24,7 +25,8 @@
 #include "common/log.h"
 
 enum {
-    BLOCK = 1 << 20, /* floats of a rank that pass through the buffer at a time */
+    BLOCK = 1 << 20,        /* floats of a rank that pass through the buffer at a time */
+    GATHER_WHOLE = 1 << 16, /* floats of all ranks together up to which a sum is one exchange, not two */
     WATCH_MS = 200
 };
 
@@ -69,28 +71,62 @@ static cudaStream_t queue(struct k3_stream *s)
     return kern_stream_native(s);
 }
 
-/* x = the sum of all ranks' x, n floats, at most BLOCK */
-static int sum_block(struct comm *c, struct k3_stream *s, float *x, size_t n, struct k3_error *err)
+/* x = the sum of `size` parts of n floats, one after the other, in their order */
+static int sum_parts(struct k3_stream *s, const float *part, int size, float *x, size_t n, struct k3_error *err)
 {
-    struct comm_nccl *d = self(c);
     struct k3_tensor parts = {
-        .data = d->buffer, .dtype = K3_F32, .rows = c->size, .cols = (int64_t)n, .stride = (int64_t)n};
+        .data = (float *)part, .dtype = K3_F32, .rows = size, .cols = (int64_t)n, .stride = (int64_t)n};
     struct k3_tensor sum = {.data = x, .dtype = K3_F32, .rows = 1, .cols = (int64_t)n, .stride = (int64_t)n};
 
-    if (c->size == 2) {
-        NCCL_TRY(ncclAllReduce(x, x, n, ncclFloat, ncclSum, d->nccl, queue(s)));
-        return 0;
-    }
-    NCCL_TRY(ncclAllGather(x, d->buffer, n, ncclFloat, d->nccl, queue(s)));
     KERN_TRY(kern_sum(&(struct sum_args){&parts, &sum}, s));
     return 0;
 }
 
+/* Everyone gets all numbers of everyone: n floats, at most BLOCK. */
+static int sum_whole(struct comm *c, struct k3_stream *s, float *x, size_t n, struct k3_error *err)
+{
+    struct comm_nccl *d = self(c);
+
+    NCCL_TRY(ncclAllGather(x, d->buffer, n, ncclFloat, d->nccl, queue(s)));
+    return sum_parts(s, d->buffer, c->size, x, n, err);
+}
+
+/* Everyone gets everyone's numbers of its own piece, and then the sums of the others: n floats, at most size * BLOCK
+ * and a multiple of size. */
+static int sum_pieces(struct comm *c, struct k3_stream *s, float *x, size_t n, struct k3_error *err)
+{
+    struct comm_nccl *d = self(c);
+    size_t piece = n / (size_t)c->size;
+    float *mine = x + (size_t)c->rank * piece;
+
+    NCCL_TRY(ncclGroupStart());
+    for (int r = 0; r < c->size; r++) {
+        NCCL_TRY(ncclSend(x + (size_t)r * piece, piece, ncclFloat, r, d->nccl, queue(s)));
+        NCCL_TRY(ncclRecv(d->buffer + (size_t)r * piece, piece, ncclFloat, r, d->nccl, queue(s)));
+    }
+    NCCL_TRY(ncclGroupEnd());
+    if (sum_parts(s, d->buffer, c->size, mine, piece, err) < 0)
+        return -1;
+    NCCL_TRY(ncclAllGather(mine, x, piece, ncclFloat, d->nccl, queue(s)));
+    return 0;
+}
+
+/* The bits are those of the sum in rank order, whichever way: of two there is only one order. */
 static int nccl_allreduce(struct comm *c, struct k3_stream *s, float *x, size_t count, struct k3_error *err)
 {
+    struct comm_nccl *d = self(c);
+    size_t size = (size_t)c->size, most = size * BLOCK;
+
+    if (size == 2) {
+        NCCL_TRY(ncclAllReduce(x, x, count, ncclFloat, ncclSum, d->nccl, queue(s)));
+        return 0;
+    }
     for (size_t at = 0, n; at < count; at += n) {
-        n = count - at < BLOCK ? count - at : BLOCK;
-        if (sum_block(c, s, x + at, n, err) < 0)
+        n = count - at < most ? count - at : most;
+        int pieces = n * size > GATHER_WHOLE && n % size == 0;
+        if (!pieces && n > BLOCK)
+            n = BLOCK;
+        if ((pieces ? sum_pieces : sum_whole)(c, s, x + at, n, err) < 0)
             return -1;
     }
     return 0;
