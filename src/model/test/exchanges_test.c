@@ -109,6 +109,7 @@ static void a_step_exchanges_what_is_counted(void **state)
     assert_int_equal(made.gathered * sizeof(float), gathered);
     free(path);
     tree_remove(dir);
+    free(dir);
 }
 
 /* SPEC 11.5: attention; input, sum and output of the experts. */

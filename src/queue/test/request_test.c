@@ -64,9 +64,9 @@ static void test_life(void **state)
                                     {EVENT_EXPIRED, REQUEST_EXPIRED}};
 
     (void)state;
-    check_moves(REQUEST_QUEUED, queued, 6);
-    check_moves(REQUEST_RUNNING, running, 5);
-    check_moves(REQUEST_ENDING, ending, 5);
+    check_moves(REQUEST_QUEUED, queued, sizeof queued / sizeof *queued);
+    check_moves(REQUEST_RUNNING, running, sizeof running / sizeof *running);
+    check_moves(REQUEST_ENDING, ending, sizeof ending / sizeof *ending);
     check_moves(REQUEST_DONE, NULL, 0);
     check_moves(REQUEST_FAILED, NULL, 0);
     check_moves(REQUEST_CANCELLED, NULL, 0);
