@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # $tmp is tap.sh's
 # netns.sh : hosts on one machine, each with an address of its own, over one bridge.  Source it after tap.sh; root only.
 #
 #     start_hosts a b          # or the script is skipped, with the reason
@@ -24,14 +24,17 @@ start_hosts() {
     for host; do
         address=$((address + 1))
         netns_hosts+=("$host")
-        ip netns add "$netns_name-$host" &&
-            ip -n "$netns_name-switch" link add "$host" type veth peer name eth0 netns "$netns_name-$host" &&
-            ip -n "$netns_name-switch" link set "$host" master bridge &&
-            ip -n "$netns_name-switch" link set "$host" up &&
-            on "$host" ip address add "10.231.8.$address/24" dev eth0 &&
-            on "$host" ip link set lo up && on "$host" ip link set eth0 up ||
-            skip_all "a host could not be made"
+        netns_add "$host" "$address" || skip_all "a host could not be made"
     done
+}
+netns_add() {
+    ip netns add "$netns_name-$1" &&
+        ip -n "$netns_name-switch" link add "$1" type veth peer name eth0 netns "$netns_name-$1" &&
+        ip -n "$netns_name-switch" link set "$1" master bridge &&
+        ip -n "$netns_name-switch" link set "$1" up &&
+        on "$1" ip address add "10.231.8.$2/24" dev eth0 &&
+        on "$1" ip link set lo up &&
+        on "$1" ip link set eth0 up
 }
 netns_stop() {
     local host

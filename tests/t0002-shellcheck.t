@@ -4,8 +4,8 @@
 need shellcheck
 
 cd "$top_srcdir" || exit 1
-mapfile -t scripts < <(grep -lE '^#!/bin/(ba)?sh' autogen.sh .ci/* contrib/* slurm/* tests/*.t tests/bench/* 2>/dev/null)
-for script in "${scripts[@]}" tests/tap.sh; do
+mapfile -t scripts < <(grep -lE '^(#!/bin/(ba)?sh|# shellcheck shell=)' autogen.sh .ci/* contrib/* etc/*/* slurm/* tests/*.t tests/*.sh tests/bench/* 2>/dev/null)
+for script in "${scripts[@]}"; do
     ok "$script" shellcheck --external-sources "$script"
 done
 done_testing
