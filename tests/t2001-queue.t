@@ -29,10 +29,9 @@ is "$(fakeclient --id "$second" ack)" ok "its end is acknowledged"
 is "$(fakeclient --id "$(new_id)" cancel)" "refused 1 no such request" "an unknown request cannot be cancelled"
 
 # --- an engine comes
-start engine fakeengine --rate 100 --load 1 --tokens 30
+start engine fakeengine --rate 100 --load 2 --tokens 30
 engine=$pid
-wait_for 5 grep -q welcome "$tmp/log/engine.log"
-like "$(fakeclient info)" "engine 7 fake loading slots 0 used 0 [0-9]+/1000 [0-9]+/2000" "loading is shown in bytes of bytes"
+comes_to 5 "engine 7 fake loading slots 0 used 0 [0-9]+/1000 [0-9]+/2000" "loading is shown in bytes of bytes" fakeclient info
 wait_for 5 is_state "$first" DONE
 is "$(state_of "$first")" DONE "the request that waited is answered"
 got=$(fakeclient --id "$first" --quiet attach)
@@ -87,7 +86,7 @@ is "$(fakeclient --id "$fourth" cancel)" ok "a running request is cancelled"
 wait $one
 like "$(cat "$tmp/one")" "done cancelled 3\+[0-9]+ -" "its watcher is told"
 is "$(state_of "$fourth")" CANCELLED "and it is over"
-like "$(tail -n 1 "$tmp/log/engine.log")" cancel "the engine was told"
+comes_to 5 cancel "the engine was told" tail -n 1 "$tmp/log/engine.log"
 
 # --- the daemon ends
 fakeclient --quiet submit >"$tmp/last" &

@@ -6,6 +6,8 @@ PATH=$top_builddir/src/queue/test:$PATH
 words() { local i; for ((i = 0; i < $1; i++)); do printf 'w%d ' "$i"; done; }
 engines() { fakeclient info | grep -c '^engine'; }
 some_engines() { [[ $(engines) == "$1" ]]; }
+serve() { [[ $(fakeclient info | grep -c '^engine .* serving') == "$1" ]]; }
+are_running() { [[ $(fakeclient info) == "queued 0 running $1 "* ]]; }
 
 start_queued 'k3queued = { heartbeat = 0.1; engine_timeout = 1.0; stall_timeout = 1.5; };'
 
@@ -69,16 +71,15 @@ stop "$pid"
 # --- an engine that does not stop when it is told
 start deaf fakeengine --rate 5 --tokens 1000 --deaf
 deaf=$pid
-wait_for 5 some_engines 1
 id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 fakeclient --id "$id" --quiet --wait 20 submit >"$tmp/got" &
 client=$!
-wait_for 5 grep -q accepted "$tmp/got"
-sleep 0.3
+wait_for 5 are_running 1
 ok "a request is cancelled" fakeclient --id "$id" cancel
 wait $client
 like "$(cat "$tmp/got")" "done cancelled" "it is over though the engine goes on"
-sleep 0.5
+wait_for 5 grep -q 'does not hold it' "$tmp/log/k3queued.log"
+sleep 0.5 # for the engine to say more
 is "$(grep -c 'does not hold it' "$tmp/log/k3queued.log")" 1 "what the engine still says is ignored, and logged once"
 stop "$deaf"
 
@@ -111,10 +112,10 @@ start small fakeengine --slots 2 --rate 10 --tokens 1000 --job 1
 small=$pid
 start large fakeengine --slots 8 --rate 10 --tokens 1000 --job 2
 large=$pid
-wait_for 5 some_engines 2
+wait_for 5 serve 2
 for i in 1 2 3 4 5; do
     fakeclient --no-watch --quiet submit >/dev/null
-    sleep 0.1
+    wait_for 5 are_running $i
 done
 used() { fakeclient info | sed -n "s/^engine $1 .* used \([0-9]*\) .*/\1/p"; }
 is "$(used 1)+$(used 2)" "1+4" "five requests are dealt by load"
@@ -125,7 +126,7 @@ stop "$large"
 # --- several requests over two engines, one of which dies
 start one fakeengine --slots 4 --rate 50 --tokens 40 --job 1
 start two fakeengine --slots 4 --rate 50 --tokens 40 --job 2 --mute-at 60
-wait_for 5 some_engines 2
+wait_for 5 serve 2
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
     fakeclient --quiet --wait 30 submit >"$tmp/many.$i" &
     clients[i]=$!

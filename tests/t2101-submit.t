@@ -115,10 +115,10 @@ sleep 1.1
 : >"$tmp/err"
 kill -INT $submitted
 wait_for 5 test -s "$tmp/err"
-is "$(state "$id")" QUEUED "one that comes later is a first one again"
 kill -INT $submitted
 wait $submitted
 is $? 6 "the second within a second ends it as cancelled"
+like "$(cat "$tmp/err")" "^k3submit: request $id: place 1 .*; Ctrl-C again" "and one that came later was a first one again"
 is "$(state "$id")" CANCELLED "and the request is"
 submit
 kill -TERM $submitted

@@ -20,12 +20,12 @@ start_munged
 write_conf
 write_daemon_conf 'k3queued = { heartbeat = 0.2; };'
 export NOTIFY_SOCKET=$tmp/notify
-fakeclient --pause 5 systemd >"$tmp/told" &
+fakeclient --pause 30 systemd >"$tmp/told" &
 systemd=$!
 wait_for 5 test -S "$NOTIFY_SOCKET"
 start k3queued k3queued -f "$conf"
 queued_pid=$pid
-wait_for 5 test -S "$tmp/k3queued.sock"
+wait_for 5 k3info
 ok "systemd is told when the daemon is ready" wait_for 5 grep -qx READY=1 "$tmp/told"
 ok "a request waits" fakeclient --no-watch submit
 ok "a valid file is taken over" reload 'k3queued = { heartbeat = 0.2; max_queued = 1; };' "settings reloaded"
@@ -46,7 +46,8 @@ ok "and the rest is taken over" fakeclient --no-watch submit
 ok "log_level is, too" reload 'k3queued = { heartbeat = 0.2; };' "settings reloaded"
 sed -i '/^common/s/};$/ log_level = "warning"; };/' "$conf"
 kill -HUP "$queued_pid"
-sleep 0.3
+reloads() { [[ $(grep -c RELOADING "$tmp/told") == "$1" && $(tail -n 1 "$tmp/told") == READY=1 ]]; }
+wait_for 5 reloads 6
 lines=$(wc -l <"$log")
 fakeclient --no-watch submit >/dev/null
 is "$(wc -l <"$log")" "$lines" "with less in the log then"

@@ -5,7 +5,7 @@ PATH=$top_builddir/src/queue/test:$PATH
 [[ $(id -u) == 0 ]] || skip_all "only root can be somebody else"
 need setpriv
 
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000)) # below those that the kernel gives away
 other() { as 12345 fakeclient "$@"; }
 log=$tmp/log/k3queued.log
 resident_mib() { awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$queued_pid/status"; }

@@ -152,7 +152,7 @@ wait "$engine_pid"
 is $? 0 "USR1 drains: exit code 0"
 wait $client
 is "$(ids <"$tmp/last")" "$(alone 768,2,3 250)" "after the answer that was being made"
-like "$(fakeclient info)" "^queued 0 running 0 model -$" "the daemon has seen it go"
+comes_to 5 "^queued 0 running 0 model -$" "the daemon has seen it go" fakeclient info
 
 # --- one engine gives back, the next goes on
 
@@ -180,8 +180,8 @@ like "$(cat "$tmp/moved.1")" "state QUEUED" "after its engine had given it back"
 
 ask 768,9 800 >"$tmp/stood" &
 client=$!
-wait_for 20 grep -q accepted "$tmp/stood"
-sleep 0.3
+running() { [[ $(fakeclient info) == *" running 1 "* ]]; }
+wait_for 20 running
 kill -STOP "$queued_pid"
 sleep 1.5
 kill -CONT "$queued_pid"

@@ -114,6 +114,18 @@ like() {
     result $? "$3" || diag "got:            $1"$'\n'"does not match: $2"
 }
 
+# comes_to SECONDS REGEX TITLE COMMAND... : what COMMAND prints matches, sooner or later.
+comes_to() {
+    local seconds=$1 regex=$2 title=$3 got
+    shift 3
+    wait_for "$seconds" tap_prints "$@"
+    result $? "$title" || diag "'$*' still says: $got"$'\n'"does not match: $regex"
+}
+tap_prints() {
+    got=$("$@" 2>&1)
+    [[ $got =~ $regex ]]
+}
+
 # skip N REASON : N tests that could not be made.
 skip() {
     local i
@@ -151,9 +163,9 @@ check_logs() {
 
 # --- processes
 
-# wait_for SECONDS COMMAND... : until COMMAND succeeds.
+# wait_for SECONDS COMMAND... : until COMMAND succeeds.  The seconds are those of a machine at leisure; a busy one gets more.
 wait_for() {
-    local tries=$(($1 * 20))
+    local tries=$(($1 * 4 * 20))
     shift
     until "$@" >/dev/null 2>&1; do
         ((tries-- > 0)) || return 1
@@ -251,12 +263,12 @@ start_queued() {
     restart_queued
 }
 
-# restart_queued : with the k3.conf that is there.
+# restart_queued : with the k3.conf that is there, until it answers.
 restart_queued() {
     rm -f "$tmp/k3queued.sock" # of the one before
     start k3queued k3queued
     queued_pid=$pid
-    wait_for 10 test -S "$tmp/k3queued.sock" || diag "k3queued did not start: $(tail -n 5 "$tmp/log/k3queued.log")"
+    wait_for 10 k3info || diag "k3queued did not start: $(tail -n 5 "$tmp/log/k3queued.log")"
 }
 
 stop_queued() { stop "$queued_pid"; }

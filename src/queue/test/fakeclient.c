@@ -3,8 +3,8 @@
  *
  *     fakeclient [OPTION]... submit|attach|cancel|list|info|ack|lost|hello|delta|ok|garbage|squat|crowd|endless|systemd
  *
- * systemd prints what comes to NOTIFY_SOCKET, for --pause seconds.  Text that was streamed is printed at the end as one
- * line "text ...".  Exit status 0, or the code of REFUSED; 9: nothing came for
+ * systemd prints what comes to NOTIFY_SOCKET, until STOPPING=1 does or nothing for --pause seconds.  Text that was
+ * streamed is printed at the end as one line "text ...".  Exit status 0, or the code of REFUSED; 9: nothing came for
  * --wait seconds. */
 #include <errno.h>
 #include <getopt.h>
@@ -187,15 +187,19 @@ static void be_systemd(void)
     int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
     struct pollfd p = {fd, POLLIN, 0};
     char got[200];
+    bool stopping = false;
 
     snprintf(at.sun_path, sizeof at.sun_path, "%s", getenv("NOTIFY_SOCKET"));
     if (bind(fd, (struct sockaddr *)&at, sizeof at) < 0) {
         perror("fakeclient: NOTIFY_SOCKET");
         exit(8);
     }
-    while (poll(&p, 1, (int)(opt.pause_sec * 1e3)) > 0) {
-        ssize_t n = recv(fd, got, sizeof got, 0);
-        printf("%.*s\n", n > 0 ? (int)n : 0, got);
+    while (!stopping && poll(&p, 1, (int)(opt.pause_sec * 1e3)) > 0) {
+        ssize_t n = recv(fd, got, sizeof got - 1, 0);
+
+        got[n > 0 ? n : 0] = '\0';
+        puts(got);
+        stopping = !strcmp(got, "STOPPING=1");
     }
     close(fd);
 }
