@@ -31,13 +31,19 @@ static const struct kern_backend backend = {.name = CPU_VARIANT,
 #undef X
 };
 
+/* 2^-127 is subnormal; 255 is NaN. */
+static float e8m0(int scale)
+{
+    return scale == 255 ? NAN : ldexpf(1, scale - 127);
+}
+
 /* SPEC 3.3.  What overflows fp32 (scale 254 with codes above 1.5) is infinite, as it is in every fp32 arithmetic. */
 static void fill_mxfp4(struct mxfp4_table table[256])
 {
     static const float magnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     for (int scale = 0; scale < 256; scale++)
         for (int code = 0; code < 16; code++) {
-            float v = scale == 255 ? NAN : ldexpf(magnitude[code & 7], scale - 127);
+            float v = magnitude[code & 7] * e8m0(scale);
             mxfp4_set(&table[scale], code, code & 8 ? -v : v);
         }
 }
@@ -58,7 +64,8 @@ static int allocate(struct cpu_stream *c, int threads)
                                            .x = mine,
                                            .w = mine + CPU_X_FLOATS,
                                            .own = mine + CPU_X_FLOATS + CPU_W_FLOATS,
-                                           .mxfp4 = c->mxfp4};
+                                           .mxfp4 = c->mxfp4,
+                                           .e8m0 = c->e8m0};
     }
     return 0;
 }
@@ -72,6 +79,8 @@ struct k3_stream *CPU(stream_create)(int threads)
     c->base.backend = &backend;
     c->threads = threads;
     fill_mxfp4(c->mxfp4);
+    for (int scale = 0; scale < 256; scale++)
+        c->e8m0[scale] = e8m0(scale);
     if (allocate(c, threads) < 0 || (c->team = cpu_team_create(threads)) == NULL) {
         kern_stream_destroy(&c->base);
         return NULL;

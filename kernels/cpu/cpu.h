@@ -38,6 +38,7 @@ struct cpu_worker {
     int index, count; /* of the workers that share the present operation */
     float *x, *w, *own;
     const struct mxfp4_table *mxfp4; /* [256], by scale byte */
+    const float *e8m0;               /* [256], what scale bytes stand for */
 };
 
 struct cpu_stream {
@@ -48,6 +49,7 @@ struct cpu_stream {
     float *memory, *shared;
     int32_t *shared_ints;
     struct mxfp4_table mxfp4[256];
+    float e8m0[256];
 };
 
 /* Let `workers` of the stream's threads (at most all of them) run fn(worker, arg) and wait for them. */

@@ -56,16 +56,16 @@ static struct weights weights_of(const struct block *b, int64_t o)
     return row;
 }
 
-SIMD_INLINE void decode(const enum k3_dtype dtype, const struct mxfp4_table *table, struct weights w, int64_t unit,
+SIMD_INLINE void decode(const enum k3_dtype dtype, const struct cpu_worker *worker, struct weights w, int64_t unit,
                         vec d[UNIT_VECS])
 {
     if (dtype == K3_MXFP4) {
-        mxfp4_lanes(w.data + unit * (UNIT / 2), &table[w.scale[unit]], d);
+        mxfp4_lanes(w.data + unit * (UNIT / 2), &worker->mxfp4[w.scale[unit]], d);
     } else if (dtype == K3_FP8_E4M3 || dtype == K3_MXFP8) {
         e4m3_lanes(w.data + unit * UNIT, d);
         UNROLL
         for (int j = 0; dtype == K3_MXFP8 && j < UNIT_VECS; j++)
-            d[j] *= vec_set(e8m0(w.scale[unit]));
+            d[j] *= vec_set(worker->e8m0[w.scale[unit]]);
     } else if (dtype == K3_BF16) {
         UNROLL
         for (int j = 0; j < UNIT_VECS; j += 2)
@@ -113,13 +113,13 @@ static struct weights tail_of(struct tail *t, enum k3_dtype dtype, struct weight
 #define TILE_SUMS(R, O) (((R) * (O) + 3) / 4 * 4)
 enum { MOST_SUMS = 24 };
 
-SIMD_INLINE void direct_unit(const int R, const int O, const enum k3_dtype dtype, const struct mxfp4_table *table,
+SIMD_INLINE void direct_unit(const int R, const int O, const enum k3_dtype dtype, const struct cpu_worker *worker,
                              const struct weights *w, int64_t unit, const float *x, vec *acc)
 {
     vec d[DIRECT_OUTS][UNIT_VECS];
     UNROLL
     for (int o = 0; o < O; o++)
-        decode(dtype, table, w[o], unit, d[o]);
+        decode(dtype, worker, w[o], unit, d[o]);
     UNROLL
     for (int r = 0; r < R; r++) {
         UNROLL
@@ -152,16 +152,16 @@ SIMD_INLINE void direct(const int R, const enum k3_dtype dtype, const struct blo
     for (int i = 0; i < TILE_SUMS(R, O); i++)
         acc[i] = vec_set(0);
     for (int64_t unit = 0; unit < whole; unit++) {
-        if (R > 1 || dtype == K3_MXFP4)
+        if (R > 1 || unit_bytes(dtype) < UNIT * 2)
             fetch(dtype, O, w, unit, ahead);
-        direct_unit(R, O, dtype, b->worker->mxfp4, w, unit, x + unit * (R * UNIT), acc);
+        direct_unit(R, O, dtype, b->worker, w, unit, x + unit * (R * UNIT), acc);
     }
     if (dtype != K3_MXFP4 && dtype != K3_MXFP8 && whole < b->units) {
         struct tail tail[DIRECT_OUTS];
         struct weights rest[DIRECT_OUTS];
         for (int o = 0; o < O; o++)
             rest[o] = tail_of(&tail[o], dtype, w[o], b->cols);
-        direct_unit(R, O, dtype, NULL, rest, 0, x + whole * (R * UNIT), acc);
+        direct_unit(R, O, dtype, b->worker, rest, 0, x + whole * (R * UNIT), acc);
     }
     UNROLL
     for (int i = 0; i < TILE_SUMS(R, O); i += 4)
@@ -213,35 +213,44 @@ static void outputs_direct(const struct block *b, int64_t o, int outs)
 
 /* --- weights from a panel ---------------------------------------------------------------------------------------- */
 
-SIMD_INLINE void decode_units(const enum k3_dtype dtype, const struct mxfp4_table *table, struct weights w,
-                              int64_t units, float *to)
+SIMD_INLINE void decode_units(const enum k3_dtype dtype, const struct block *b, struct weights w, int64_t units,
+                              float *to)
 {
     for (int64_t unit = 0; unit < units; unit++, to += UNIT) {
         vec d[UNIT_VECS];
-        decode(dtype, table, w, unit, d);
+        decode(dtype, b->worker, w, unit, d);
         UNROLL
         for (int j = 0; j < UNIT_VECS; j++)
             vec_store(to + j * LANES, d[j]);
     }
 }
 
-static void decode_row(const struct block *b, struct weights w, float *to)
+SIMD_INLINE void decode_all(const enum k3_dtype dtype, const struct block *b, struct weights w, float *to)
 {
     int64_t whole = b->cols / UNIT;
     struct tail tail;
-    if (b->w->dtype == K3_MXFP4) {
-        decode_units(K3_MXFP4, b->worker->mxfp4, w, whole, to);
-    } else if (b->w->dtype == K3_MXFP8) {
-        decode_units(K3_MXFP8, NULL, w, whole, to);
-    } else if (b->w->dtype == K3_FP8_E4M3) {
-        decode_units(K3_FP8_E4M3, NULL, w, whole, to);
-        decode_units(K3_FP8_E4M3, NULL, tail_of(&tail, K3_FP8_E4M3, w, b->cols), b->units - whole, to + whole * UNIT);
-    } else if (b->w->dtype == K3_BF16) {
-        decode_units(K3_BF16, NULL, w, whole, to);
-        decode_units(K3_BF16, NULL, tail_of(&tail, K3_BF16, w, b->cols), b->units - whole, to + whole * UNIT);
-    } else {
-        decode_units(K3_F32, NULL, w, whole, to);
-        decode_units(K3_F32, NULL, tail_of(&tail, K3_F32, w, b->cols), b->units - whole, to + whole * UNIT);
+    decode_units(dtype, b, w, whole, to);
+    if (whole < b->units)
+        decode_units(dtype, b, tail_of(&tail, dtype, w, b->cols), 1, to + whole * UNIT);
+}
+
+static void decode_row(const struct block *b, struct weights w, float *to)
+{
+    switch (b->w->dtype) {
+    case K3_MXFP4:
+        decode_all(K3_MXFP4, b, w, to);
+        break;
+    case K3_MXFP8:
+        decode_all(K3_MXFP8, b, w, to);
+        break;
+    case K3_FP8_E4M3:
+        decode_all(K3_FP8_E4M3, b, w, to);
+        break;
+    case K3_BF16:
+        decode_all(K3_BF16, b, w, to);
+        break;
+    default:
+        decode_all(K3_F32, b, w, to);
     }
 }
 

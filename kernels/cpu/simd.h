@@ -223,28 +223,30 @@ SIMD_INLINE void mxfp4_lanes(const uint8_t *codes, const struct mxfp4_table *t, 
 #endif
 }
 
-/* A 256th of 32 e4m3 codes, as bf16_lanes() has them.  Between a sign and three mantissa bits lie four bits of
- * exponent: with one more, clear, they are an fp16 number, subnormal ones included; that bit is set where a carry tells
- * a NaN. */
+/* A 256th of 32 e4m3 codes, with AVX-512 in their order, else as bf16_lanes() has them.  Between a sign and three
+ * mantissa bits lie four bits of exponent: with one more, clear, they are an fp16 number, subnormal ones included; that
+ * bit is set where a carry tells a NaN. */
 SIMD_INLINE void e4m3_lanes(const uint8_t *codes, vec d[UNIT_VECS])
 {
-#ifdef __AVX2__
-    __m256i pair = _mm256_loadu_si256((const __m256i *)codes);
-    __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(pair, 8), 1), odd = _mm256_srai_epi16(pair, 1);
-    __m256i keep = _mm256_set1_epi16((int16_t)0xbf80), carry = _mm256_set1_epi16(0x80), top = _mm256_set1_epi16(0x4000);
-    even = _mm256_and_si256(even, keep);
-    odd = _mm256_and_si256(odd, keep);
-    even = _mm256_or_si256(even, _mm256_and_si256(_mm256_add_epi16(even, carry), top));
-    odd = _mm256_or_si256(odd, _mm256_and_si256(_mm256_add_epi16(odd, carry), top));
 #ifdef __AVX512F__
-    d[0] = (vec)_mm512_cvtph_ps(even);
-    d[1] = (vec)_mm512_cvtph_ps(odd);
-#else
-    d[0] = (vec)_mm256_cvtph_ps(_mm256_castsi256_si128(even));
-    d[1] = (vec)_mm256_cvtph_ps(_mm256_castsi256_si128(odd));
-    d[2] = (vec)_mm256_cvtph_ps(_mm256_extracti128_si256(even, 1));
-    d[3] = (vec)_mm256_cvtph_ps(_mm256_extracti128_si256(odd, 1));
-#endif
+    __m512i half = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)codes));
+    half = _mm512_and_si512(_mm512_slli_epi16(half, 7), _mm512_set1_epi16((int16_t)0xbf80));
+    __m512i carry = _mm512_add_epi16(half, _mm512_set1_epi16(0x80));
+    half = _mm512_or_si512(half, _mm512_and_si512(carry, _mm512_set1_epi16(0x4000)));
+    d[0] = (vec)_mm512_cvtph_ps(_mm512_castsi512_si256(half));
+    d[1] = (vec)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1));
+#elif defined(__AVX2__)
+    __m256i pair = _mm256_loadu_si256((const __m256i *)codes), half[2]; /* of even and odd codes */
+    half[0] = _mm256_srai_epi16(_mm256_slli_epi16(pair, 8), 1);
+    half[1] = _mm256_srai_epi16(pair, 1);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        half[i] = _mm256_and_si256(half[i], _mm256_set1_epi16((int16_t)0xbf80));
+        __m256i carry = _mm256_add_epi16(half[i], _mm256_set1_epi16(0x80));
+        half[i] = _mm256_or_si256(half[i], _mm256_and_si256(carry, _mm256_set1_epi16(0x4000)));
+        d[i] = (vec)_mm256_cvtph_ps(_mm256_castsi256_si128(half[i]));
+        d[i + 2] = (vec)_mm256_cvtph_ps(_mm256_extracti128_si256(half[i], 1));
+    }
 #else
     for (int i = 0; i < UNIT_VECS; i++) { /* likewise, an fp32 number 2^120 times too small */
         vecu code;
@@ -254,15 +256,6 @@ SIMD_INLINE void e4m3_lanes(const uint8_t *codes, vec d[UNIT_VECS])
         d[i] = (vec)((code & 0x80) << 24 | magnitude << 20 | nan) * vec_set(0x1p112f);
     }
 #endif
-}
-
-/* What an e8m0 byte stands for: 2^(scale - 127), subnormal for 0; 255 is NaN. */
-SIMD_INLINE float e8m0(uint8_t scale)
-{
-    uint32_t bits = (uint32_t)scale << 23 | (uint32_t)((uint8_t)(scale + 1) < 2) << 22;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
 }
 
 /* 2 LANES floats apart into even and odd ones. */
@@ -285,6 +278,10 @@ SIMD_INLINE void deinterleave(const float *from, vec *even, vec *odd)
 /* One unit of the other factor, laid out as the weights of that type are decoded. */
 SIMD_INLINE void simd_reorder(enum k3_dtype dtype, const float *from, float *to)
 {
+#ifdef __AVX512F__
+    if (dtype == K3_FP8_E4M3 || dtype == K3_MXFP8)
+        dtype = K3_F32;
+#endif
     if (dtype == K3_F32) {
         memcpy(to, from, UNIT * sizeof *to);
         return;
