@@ -65,6 +65,8 @@ static const struct conf_row rows[] = {
     INT(k3served, tp, "0", 0, 4096, "Ranks that share every layer (tensor parallel); 0: all of the job's."),
     INT(k3served, threads, "1", 1, 1024, "Threads of a rank's CPU backend."),
     TEXT(k3served, backend, "cpu", NULL, "Kernels that compute."),
+    TEXT(k3served, nccl_interface, "", NULL, "Network interfaces for NCCL's sockets, as ip link names them, separated by commas; empty: NCCL's choice."),
+    TEXT(k3served, nccl_hca, "", NULL, "InfiniBand or RoCE adapters for NCCL, as below /sys/class/infiniband, each NAME or NAME:PORT; empty: NCCL's choice."),
     INT(k3served, slots, "8", 1, 4096, "Requests that run at once."),
     INT(k3served, prefix_slots, "16", 0, 4096,
         "Beginnings of prompts that are kept for later requests of the same user; 0: none."),

@@ -15,6 +15,7 @@
 
 #include "comm/boot.h"
 #include "comm/comm.h"
+#include "comm/network.h"
 #include "common/alloc.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -140,6 +141,9 @@ static int know_model(struct engine *e, struct k3_error *err)
         return -1;
     if (!(e->stream = device_stream_create(backend, e->settings->k3served.threads, err)))
         return k3_error_prefix(err, "k3served: ");
+    if (boot_size(e->boot) > 1 && !kern_is_host(e->stream) &&
+        network_choose(e->settings->k3served.nccl_interface, e->settings->k3served.nccl_hca, err) < 0)
+        return -1;
     return device_look(e->stream, &e->health, err);
 }
 
