@@ -87,7 +87,7 @@ static void ceilings_are_those_of_the_arithmetic(void **state)
     device_clear(&d);
 }
 
-/* What every rank keeps whole costs a sixth of the speed: the ceilings above need it split. */
+/* What every rank keeps whole costs a thirteenth of the speed: the ceilings above need it split. */
 static void real_shares_are_slower_than_even_ones(void **state)
 {
     struct predict_options even = plain;
@@ -96,7 +96,7 @@ static void real_shares_are_slower_than_even_ones(void **state)
 
     load(&d, "gb10", "share=1,layer_us=0");
     even.cost.even = 1;
-    assert_true(speed(&d, &plain, &tp16, 1) < 0.9 * speed(&d, &even, &tp16, 1));
+    assert_true(speed(&d, &plain, &tp16, 1) < 0.94 * speed(&d, &even, &tp16, 1));
     device_clear(&d);
 }
 
@@ -106,7 +106,7 @@ static void an_exchange_is_phases_and_bytes(void **state)
     struct predict_step step = {.seqs = 1, .context = 0};
     struct prediction two, one, fixed;
     struct device d;
-    double sums = 7168 * (1 + 2 * 93) + 3584 * 92, gathers = 3584 * 92 + 163840; /* numbers */
+    double sums = 7168 * (1 + 2 * 93) + 3584 * 92, gathers = (3584 + 896) * 92 + 163840; /* numbers */
     (void)state;
 
     load(&d, "gb10", "phase_us=10,link_gbs=1");
