@@ -14,9 +14,9 @@ k3plan >"$tmp/table"
 is "$?, $(grep -c '^tp=16, 16 of 16 ranks, dense part bf16$' "$tmp/table")" "0, 1" "the real model on 16 nodes by default"
 is "$(awk '$1 == "experts" && NF == 2 { print $2 }' "$tmp/table")" 90.404 "a rank holds its part of the experts"
 like "$(grep -A1 '^total' "$tmp/table" | tail -n 1)" "^ +fits in 119.000$" "and says whether it fits"
-is "$(awk '/^(memory_gb|reserve_gb|comm_gb|bandwidth_gbs|share|matrix_tflops|matrix_share|layer_us|cache_mb|phase_us|link_gbs) / {
+is "$(awk '/^(memory_gb|reserve_gb|comm_gb|bandwidth_gbs|share|matrix_tflops|matrix_share|expert_tflops|step_rows|layer_us|cache_mb|phase_us|link_gbs) / {
         print $4 == "measured" || $4 == "assumed" || $3 == "measured" || $3 == "assumed" }' "$tmp/table" | sort | uniq -c | xargs)" \
-    "11 1" "each value that it rests on is measured or assumed"
+    "13 1" "each value that it rests on is measured or assumed"
 
 is "$(values exchanges --batch 1 --chunk 64), $(values phases --batch 1 --chunk 64)" "372 372, 651 651" "--json"
 is "$(values step_ms --batch 1,8 --context 4096,100000 --chunk 512 --dense bf16,fp8 | wc -w)" 12 \
@@ -36,6 +36,11 @@ is "$(k3plan --compare --nodes 16 | grep -oE '^tp=[^ ]+' | xargs)" \
 is "$(k3plan --compare --layout tp=16 --layout tp=8,pp=2 --dense bf16,fp8 | grep -c '^tp=')" 4 "or those that are given"
 
 # --- runs
+runs=$top_srcdir/etc/devices/h200-runs.json
+k3plan --check --calibrate "$runs" "$runs" >"$tmp/table"
+is "$(grep -c '^bf16 ' "$tmp/table")" 15 "what an H200 was measured at"
+ok "calibrated on the first of these runs, all others are predicted within 15 %" \
+    awk '/the largest error is/ { sub(/%/, "", $NF); seen = 1; bad = $NF + 0 > 15 } END { exit !seen || bad }' "$tmp/table"
 run() { printf '{"tp": 16, "rank": 0, "dense": "bf16", "context": 4096, "copy_GBps": 4240, "runs": [%s]}' "$1"; }
 run '{"batch": 1, "exchange_us": 0, "ms_per_step": 7}' >"$tmp/b1.json"
 run '{"batch": 8, "exchange_us": 10, "ms_per_step": 20}, {"batch": 1, "exchange_us": 73, "ms_per_step": 34.156, "exchanges": 371, "bytes_ideal": 1.05e10}' >"$tmp/more.json"

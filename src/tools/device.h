@@ -22,6 +22,8 @@ struct device {
     struct device_value share;         /* of it that a large product reaches */
     struct device_value matrix_tflops; /* BF16 products with fp32 sums, at best */
     struct device_value matrix_share;  /* of it that large products reach */
+    struct device_value expert_tflops; /* of routed experts' products while decoding */
+    struct device_value step_rows;     /* of a decoding step that one pass over a dense weight serves */
     struct device_value layer_us;      /* a layer's launches and tails, whatever it reads */
     struct device_value cache_mb;      /* level 2: a residual stream that fits is not read from memory */
     struct device_value phase_us;      /* latency of one phase of an exchange */
@@ -42,7 +44,7 @@ struct device_row {
     const char *name, *unit;
     const struct device_value *value;
 };
-enum { DEVICE_ROWS = 11 };
+enum { DEVICE_ROWS = 13 };
 /* All values, in the order of the struct; borrowed from d. */
 void device_rows(const struct device *d, struct device_row row[DEVICE_ROWS]);
 

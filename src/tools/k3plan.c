@@ -408,6 +408,8 @@ static int calibrate(struct plan *p, const struct options *o, struct k3_error *e
         return -1;
     if (device_load(&ran, o->run_device, err) < 0)
         goto out;
+    if (o->check && o->set && device_override(&ran, o->set, "--set", err) < 0)
+        goto clear;
     char *source = k3_asprintf("on %s, %s", ran.name, o->calibrate);
     rc = measured_calibrate(&m.run[0], &p->config, &ran, &p->options, source, err);
     if (rc == 0) {
@@ -416,6 +418,7 @@ static int calibrate(struct plan *p, const struct options *o, struct k3_error *e
             device_set(&p->device.share, ran.share.value, ran.share.basis, source);
     }
     free(source);
+clear:
     device_clear(&ran);
 out:
     measured_clear(&m);

@@ -127,6 +127,25 @@ void measured_predict(const struct measured_run *r, const struct k3_config *c, c
                  &(struct predict_step){.seqs = r->batch, .prefill = r->prefill, .context = r->context}, p);
 }
 
+/* The share that lets the step be as fast as it was, or d's own where that is enough; beyond 1 there is none.  Faster
+ * memory leaves more of the computing to be waited for, so it is found step by step. */
+static double raised(const struct measured_run *r, const struct k3_config *c, const struct device *d,
+                     const struct predict_options *o)
+{
+    enum { STEPS = 100 };
+    struct device faster = *d;
+
+    for (int i = 0; i < STEPS && faster.share.value <= 1; i++) {
+        struct prediction p;
+        measured_predict(r, c, &faster, o, &p);
+        double own = r->ms_per_step - p.latency_ms;
+        if (own >= p.memory_ms + p.compute_ms)
+            break;
+        faster.share.value *= own > p.compute_ms ? p.memory_ms / (own - p.compute_ms) : INFINITY;
+    }
+    return faster.share.value;
+}
+
 int measured_calibrate(const struct measured_run *r, const struct k3_config *c, struct device *d,
                        const struct predict_options *o, const char *source, struct k3_error *err)
 {
@@ -136,9 +155,8 @@ int measured_calibrate(const struct measured_run *r, const struct k3_config *c, 
     if (r->prefill)
         return k3_errorf(err, "%s: decoding calibrates, not a prompt's chunk of %d tokens", source, r->prefill);
     measured_predict(r, c, d, o, &p);
-    double own = r->ms_per_step - p.latency_ms, busy = p.memory_ms + p.compute_ms;
-    double share = d->share.value * fmax(p.memory_ms / (own - p.compute_ms), 1);
-    if (own <= p.compute_ms || share > 1)
+    double own = r->ms_per_step - p.latency_ms, busy = p.memory_ms + p.compute_ms, share = raised(r, c, d, o);
+    if (share > 1)
         return k3_errorf(err, "%s: %.3f ms a step is less than copying %.3f GB at %.0f GB/s and %d exchanges take",
                          source, r->ms_per_step, p.bytes / 1e9, r->copy_gbs, p.exchanges);
     device_set(&d->share, share, own >= busy ? d->share.basis : "measured", own >= busy ? d->share.source : source);

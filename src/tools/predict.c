@@ -45,10 +45,26 @@ static void add_exchanges(const struct k3_config *c, const struct cost_layout *l
     }
 }
 
-/* What does not leave the level 2 cache moves no bytes. */
-static double moved(const struct cost_work *w, const struct device *d, int group)
+/* Milliseconds of moving a group's bytes.  What does not leave the level 2 cache moves none; the dense weights of a
+ * decoding step of many rows are read once for each step_rows of them. */
+static double memory_time(const struct cost_work *w, const struct device *d, const struct predict_step *step, int group,
+                          double *bytes)
 {
-    return group == COST_STREAM && w->stream_bytes < d->cache_mb.value * 1e6 ? 0 : w->bytes[group];
+    int dense = group < COST_WEIGHTS && group != COST_EXPERTS && group != COST_EMBED;
+    double passes = dense && !step->prefill ? ceil(step->seqs / d->step_rows.value) : 1;
+
+    *bytes = group == COST_STREAM && w->stream_bytes < d->cache_mb.value * 1e6 ? 0 : w->bytes[group];
+    return passes * ms(*bytes, d->bandwidth_gbs.value * d->share.value);
+}
+
+static double compute_time(const struct cost_work *w, const struct device *d, const struct predict_step *step,
+                           int group)
+{
+    double rate = d->matrix_tflops.value * d->matrix_share.value;
+
+    if (group == COST_EXPERTS && !step->prefill)
+        rate = fmin(rate, d->expert_tflops.value);
+    return ms(w->flops[group], rate * 1e3);
 }
 
 void predict_rank(const struct k3_config *c, const struct cost_layout *l, int rank, const struct device *d,
@@ -61,9 +77,8 @@ void predict_rank(const struct k3_config *c, const struct cost_layout *l, int ra
     *p = (struct prediction){.layers_ms = (double)layers * d->layer_us.value / 1e3};
     cost_work(c, l, rank, &o->cost, &cost, &p->work);
     for (int g = 0; g < COST_GROUPS; g++) {
-        double bytes = moved(&p->work, d, g);
-        double memory = ms(bytes, d->bandwidth_gbs.value * d->share.value);
-        double compute = ms(p->work.flops[g], d->matrix_tflops.value * 1e3 * d->matrix_share.value);
+        double bytes, memory = memory_time(&p->work, d, step, g, &bytes);
+        double compute = compute_time(&p->work, d, step, g);
         p->bytes += bytes;
         p->memory_ms += memory;
         p->compute_ms += fmax(compute - memory, 0);

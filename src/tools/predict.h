@@ -1,10 +1,12 @@
 /* predict.h - how long a step takes: what it costs (model/cost.h) on what a device can do (device.h)
  *
- *     step = sum over groups of max(bytes / (share x bandwidth), operations / (matrix_share x matrix_tflops))
+ *     step = sum over groups of max(passes x bytes / (share x bandwidth), operations / (matrix_share x matrix_tflops))
  *            + layers x layer_us + exchanges
  *     exchange = phases x phase_us + bytes sent / link_gbs
  *
- * A stage of a pipeline waits for its slowest rank, which is its first: shares are uneven that way (shard.h). */
+ * A decoding step takes its dense weights in passes of step_rows rows and its experts' products at expert_tflops; all
+ * else is read once.  A stage of a pipeline waits for its slowest rank, which is its first: shares are uneven that way
+ * (shard.h). */
 #ifndef K3_TOOLS_PREDICT_H
 #define K3_TOOLS_PREDICT_H
 

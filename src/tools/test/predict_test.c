@@ -70,7 +70,9 @@ static void ceilings_are_those_of_the_arithmetic(void **state)
     struct device d;
     (void)state;
 
-    load(&d, "gb10", "bandwidth_gbs=240,share=1,layer_us=0,matrix_share=1,phase_us=9.4,link_gbs=12.5");
+    load(
+        &d, "gb10",
+        "bandwidth_gbs=240,share=1,layer_us=0,matrix_share=1,expert_tflops=60,step_rows=32,phase_us=9.4,link_gbs=12.5");
     o.cost.even = o.cost.scatter_latent = 1;
     o.cost.value_bytes = 2;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
