@@ -1,4 +1,4 @@
-/* kernbench.c - time of every heavy operation against what this machine can do
+/* kernbench.c - time of every operation against what this machine can do; small.c has those that move numbers along
  *
  * usage: kernbench [BACKEND [THREADS]]
  *
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/bench/small.h"
 #include "kernels/cpu/team.h"
 #include "kernels/kernels.h"
 
@@ -330,6 +331,8 @@ int main(int argc, char **argv)
     }
     bench_attnres(s, 1, 7168);
     bench_attnres(s, 64, 7168);
+    small_bench(s, 1, now, report);
+    small_bench(s, 64, now, report);
     kern_stream_destroy(s);
     free(arena);
     free(scales);
