@@ -37,7 +37,7 @@ complete_word() {
     )
 }
 documented() { "$1" --help | grep -E '^ +-' | sed 's/  [a-z].*//' | grep -oE -- '(^|[ ,])--?[[:alnum:]][-[:alnum:]]*' | tr -d ' ,' | sort; }
-for command in k3submit k3attach k3queue k3cancel k3info k3plan; do
+for command in k3submit k3attach k3queue k3cancel k3info k3pack k3plan; do
     ok "$command has a completion" test -e "$(installed "completions/$command")"
     is "$(complete_word "$command" - | sort)" "$(documented "$command")" "which offers the options of $command --help"
 done

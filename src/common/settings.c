@@ -10,6 +10,7 @@
 
 static const char *const log_levels[] = {"err", "warning", "notice", "info", "debug", NULL};
 static const char *const autos[] = {"auto", "yes", "no", NULL};
+static const char *const yes_no[] = {"yes", "no", NULL};
 static const char *const efforts[] = {"low", "medium", "high", "max", NULL};
 
 #define TEXT(section, key, initial, choices, sentence)                                                                 \
@@ -61,12 +62,13 @@ static const struct conf_row rows[] = {
     REAL(k3queued, stall_timeout, "120.0", 0.05, 86400, "Seconds without work after which the requests of an engine that is alive go back to the queue."),
     INT(k3queued, max_output, "8388608", 65536, 1 << 30, "Bytes that may wait for one client that does not read."),
 
-    TEXT(k3served, model, "", NULL, "Directory of the checkpoint."),
+    TEXT(k3served, model, "", NULL, "Directory of the checkpoint, or of the packs that k3pack made of it."),
     INT(k3served, tp, "0", 0, 4096, "Ranks that share every layer (tensor parallel); 0: all of the job's."),
     INT(k3served, threads, "1", 1, 1024, "Threads of a rank's CPU backend."),
     TEXT(k3served, backend, "cpu", NULL, "Kernels that compute."),
     TEXT(k3served, nccl_interface, "", NULL, "Network interfaces for NCCL's sockets, as ip link names them, separated by commas; empty: NCCL's choice."),
     TEXT(k3served, nccl_hca, "", NULL, "InfiniBand or RoCE adapters for NCCL, as below /sys/class/infiniband, each NAME or NAME:PORT; empty: NCCL's choice."),
+    TEXT(k3served, verify, "yes", yes_no, "Hold what is read of a pack against its hashes."),
     INT(k3served, slots, "8", 1, 4096, "Requests that run at once."),
     INT(k3served, prefix_slots, "16", 0, 4096,
         "Beginnings of prompts that are kept for later requests of the same user; 0: none."),

@@ -41,6 +41,7 @@ struct settings {
         int threads;
         char *backend;
         char *nccl_interface, *nccl_hca; /* names, separated by commas; "": NCCL's choice */
+        char *verify; /* "yes", "no" */
         int slots, prefix_slots;
         int page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
         int memory_floor_mib;

@@ -7,13 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sodium.h>
-
 #include "common/alloc.h"
 #include "common/log.h"
-#include "model/jsontext.h"
-
-enum { CONFIG_BYTES = 16 << 20 };
 
 /* A rank copies less than this share of what the median rank does, or runs below this share of its highest clock. */
 static const double SLOW = 0.85, SLOW_CLOCK = 0.6;
@@ -137,20 +132,4 @@ void agree_log_devices(const struct standing *all, int ranks)
                 r, all[r].node, h->copy_gbs, h->sm_mhz, h->sm_most_mhz, rate[ranks / 2]);
     }
     free(rate);
-}
-
-int agree_model_hash(const char *model_dir, char *text, int size, struct k3_error *err)
-{
-    unsigned char hash[crypto_generichash_BYTES_MIN];
-    char *path = k3_asprintf("%s/config.json", model_dir), *config;
-    size_t len;
-
-    config = jsontext_load(path, CONFIG_BYTES, &len, err);
-    free(path);
-    if (!config)
-        return -1;
-    crypto_generichash(hash, sizeof hash, (const unsigned char *)config, len, NULL, 0);
-    free(config);
-    sodium_bin2hex(text, (size_t)size, hash, sizeof hash);
-    return 0;
 }

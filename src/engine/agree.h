@@ -29,7 +29,5 @@ int agree_check(const struct standing *all, int ranks, struct k3_error *err);
 
 /* What each rank's GPU is, for the log, and which of them are slow. */
 void agree_log_devices(const struct standing *all, int ranks);
-/* Hash of DIR/config.json as text. */
-int agree_model_hash(const char *model_dir, char *text, int size, struct k3_error *err);
 
 #endif

@@ -122,7 +122,7 @@ static int load(struct bench *b, struct k3_error *err)
     if (comm_attach(b->comm, b->stream, err) < 0)
         return -1;
     b->profile = kern_profile_create();
-    b->weights = weights_load(o->model, b->config, &b->shard, b->stream, NULL, NULL, err);
+    b->weights = weights_load(o->model, b->config, &b->shard, b->stream, NULL, err);
     if (!b->weights || !b->profile)
         return -1;
     b->forward = forward_create(b->config, &b->shard, b->weights, b->comm, b->stream, &fl, err);

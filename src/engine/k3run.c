@@ -42,7 +42,7 @@ struct options {
     char *text;           /* the words of the command line; NULL when there are none */
     struct tokens prompt; /* of --prompt-tokens */
     int tokenize, bench, json, no_thinking, output_tokens, output_given, show_reasoning, ignore_eos, verbose,
-        seed_given;
+        seed_given, no_verify;
     int threads; /* 0: not given */
     int choices;
     int max_tokens;    /* -1: not given */
@@ -83,6 +83,7 @@ enum option_id {
     OPT_JSON,
     OPT_BACKEND,
     OPT_THREADS,
+    OPT_NO_VERIFY,
     OPT_VERBOSE,
     OPT_HELP,
     OPT_USAGE,
@@ -93,7 +94,7 @@ static const struct {
     const char *name, *argument, *help;
     enum option_id id;
 } option_rows[] = {
-    {"model", "DIR", "checkpoint: config.json, safetensors, tiktoken.model", OPT_MODEL},
+    {"model", "DIR", "checkpoint: config.json, safetensors, tiktoken.model; or packs (k3pack)", OPT_MODEL},
     {"system", "TEXT", "a system message before the prompt", OPT_SYSTEM},
     {"reasoning-effort", "EFFORT", "low, medium, high or max, or none: unsaid (default: k3submit's in k3.conf)",
      OPT_EFFORT},
@@ -124,6 +125,7 @@ static const struct {
     {"json", NULL, "with --bench: JSON instead of a table", OPT_JSON},
     {"backend", "NAME", "who computes: cpu, cuda or cuda:N, or ref to check them (default cpu)", OPT_BACKEND},
     {"threads", "N", "threads a rank (default: the cores when alone, else 1)", OPT_THREADS},
+    {"no-verify", NULL, "load a pack without holding it against its hashes", OPT_NO_VERIFY},
     {"verbose", NULL, "log memory, loading and speed", OPT_VERBOSE},
     {"help", NULL, "show this", OPT_HELP},
     {"usage", NULL, "show a short usage", OPT_USAGE},
@@ -256,6 +258,9 @@ static int parse_option(int option, const char *arg, struct options *o, struct k
     switch (option) {
     case OPT_MODEL:
         o->model = arg;
+        return 0;
+    case OPT_NO_VERIFY:
+        o->no_verify = 1;
         return 0;
     case OPT_SYSTEM:
         o->system = arg;
@@ -709,6 +714,7 @@ static struct single *load_on(struct run *r, const char *backend, struct k3_erro
         .tokens = prompt + r->max_tokens,
         .prompt = (int32_t)prompt,
         .forks = o->choices > 1,
+        .unverified = o->no_verify,
         .all_outputs = o->dump_logits != NULL,
     };
 

@@ -48,7 +48,7 @@ static void loaded(uint64_t done, uint64_t total, void *arg)
 }
 
 struct weights *load_weights(const char *model_dir, const struct k3_config *config, const struct shard *sh,
-                             struct k3_stream *s, struct comm *c, load_progress_f *progress, void *arg,
+                             struct k3_stream *s, struct comm *c, bool verify, load_progress_f *progress, void *arg,
                              struct k3_error *err)
 {
     size_t ranks = (size_t)comm_size(c);
@@ -59,8 +59,10 @@ struct weights *load_weights(const char *model_dir, const struct k3_config *conf
                      .progress = progress,
                      .arg = arg};
 
+    struct weights_loading how = {.progress = loaded, .arg = &l, .unverified = !verify};
+
     loaded(0, weights_bytes(config, sh), &l);
-    struct weights *w = weights_load(model_dir, config, sh, s, loaded, &l, err);
+    struct weights *w = weights_load(model_dir, config, sh, s, &how, err);
     while (l.told <= LOAD_PIECES) /* failed, but the others are waiting */
         meet(&l, 0, 0);
     if (comm_agree(c, w ? 0 : -1, err) < 0) {

@@ -33,7 +33,7 @@
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "model/forward.h"
-#include "model/safetensors.h"
+#include "model/modelhash.h"
 #include "model/weights.h"
 #include "text/vocab.h"
 #include "wire/message.h"
@@ -117,16 +117,6 @@ static struct forward_limits forward_limits(const struct engine *e)
                                    .latents = kern_latent_dtype(e->stream)};
 }
 
-/* The headers of all its files are read, so that one which is missing or cut ends the job now and not at every start.
- */
-static int know_files(const char *model, struct k3_error *err)
-{
-    struct safetensors *files = safetensors_open_dir(model, err);
-
-    safetensors_close(files);
-    return files ? 0 : -1;
-}
-
 static int know_model(struct engine *e, struct k3_error *err)
 {
     const char *model = e->settings->k3served.model, *backend = e->settings->k3served.backend;
@@ -135,7 +125,9 @@ static int know_model(struct engine *e, struct k3_error *err)
         errno = EINVAL;
         return k3_errorf(err, "k3.conf names no checkpoint: set k3served.model to its directory");
     }
-    if (k3_config_load(model, &e->config, err) < 0 || set_limits(e, err) < 0 || know_files(model, err) < 0)
+    /* Files that are missing or cut end the job now and not at every start. */
+    if (k3_config_load(model, &e->config, err) < 0 || set_limits(e, err) < 0 ||
+        weights_look(model, &e->config, &e->shard, err) < 0)
         return -1;
     if (e->shard.rank == 0 && !(e->vocab = vocab_load(model, err)))
         return -1;
@@ -213,7 +205,7 @@ static void stand(struct engine *e, struct standing *mine, const struct k3_error
     mine->prefix_slots = s->k3served.prefix_slots;
     mine->prefill_chunk = s->k3served.prefill_chunk;
     mine->batch_tokens = s->k3served.batch_tokens;
-    if (know_model(e, &err) < 0 || agree_model_hash(s->k3served.model, mine->model, sizeof mine->model, &err) < 0) {
+    if (know_model(e, &err) < 0 || modelhash(s->k3served.model, mine->model, &err) < 0) {
         mine->problem = err;
         return;
     }
@@ -271,8 +263,8 @@ static int load(struct engine *e, struct k3_error *err)
 
     if (comm_agree(e->comm, comm_attach(e->comm, e->stream, err), err) < 0)
         return -1;
-    e->weights =
-        load_weights(e->settings->k3served.model, &e->config, &e->shard, e->stream, e->comm, tell_progress, e, err);
+    e->weights = load_weights(e->settings->k3served.model, &e->config, &e->shard, e->stream, e->comm,
+                              strcmp(e->settings->k3served.verify, "yes") == 0, tell_progress, e, err);
     if (!e->weights)
         return -1;
     e->forward = forward_create(&e->config, &e->shard, e->weights, e->comm, e->stream, &limits, err);

@@ -70,7 +70,8 @@ static int load(struct single *s, const struct single_options *o, const struct k
         log_memory(c, &s->shard, &limits);
     if (comm_attach(comm, s->stream, err) < 0)
         return -1;
-    s->weights = weights_load(o->model, c, &s->shard, s->stream, NULL, NULL, err);
+    s->weights =
+        weights_load(o->model, c, &s->shard, s->stream, &(struct weights_loading){.unverified = o->unverified}, err);
     if (!s->weights)
         return -1;
     s->forward = forward_create(c, &s->shard, s->weights, comm, s->stream, &limits, err);

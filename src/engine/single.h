@@ -21,6 +21,7 @@ struct single_options {
     int64_t tokens;  /* room for the sequence */
     int32_t prompt;  /* how many of them are the prompt */
     bool forks;      /* single_fork() will be called */
+    bool unverified; /* a pack is not held against its hashes */
     int all_outputs; /* logits may be asked for every row, not only the last */
 };
 

@@ -59,6 +59,16 @@ void *arena_take(struct arena *a, uint64_t bytes)
     return a->base + at;
 }
 
+uint64_t arena_used(const struct arena *a)
+{
+    return a->used;
+}
+
+void *arena_base(const struct arena *a)
+{
+    return a->base;
+}
+
 uint64_t arena_bytes(const struct arena *a, const char *part)
 {
     for (int i = 0; i < a->parts; i++)

@@ -22,8 +22,13 @@ void arena_destroy(struct arena *a);
 void arena_part(struct arena *a, const char *name);
 /* The next bytes, aligned to ARENA_ALIGN, in a part begun before.  After commit: the same sizes in the same order. */
 void *arena_take(struct arena *a, uint64_t bytes);
+/* Bytes taken until now: how far behind the block's start the next take lies. */
+uint64_t arena_used(const struct arena *a);
 /* Borrows s until arena_destroy(). */
 int arena_commit(struct arena *a, struct k3_stream *s, struct k3_error *err);
+
+/* Where the block begins. */
+void *arena_base(const struct arena *a);
 
 /* Bytes taken for one part; UINT64_MAX when they are beyond counting. */
 uint64_t arena_bytes(const struct arena *a, const char *part);

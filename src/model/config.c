@@ -7,6 +7,7 @@
 #include "common/alloc.h"
 #include "kernels/kernels.h"
 #include "model/jsontext.h"
+#include "model/packinfo.h"
 
 enum { CONFIG_BYTES_MAX = 4 << 20, CONFIG_DEPTH_MAX = 32 };
 enum { WIDTH_MAX = 1 << 20, VOCAB_MAX = 1 << 24, EXPERTS_MAX = 1 << 14, SHARED_EXPERTS_MAX = 64 };
@@ -304,6 +305,7 @@ int k3_config_parse(const char *file, const char *json, size_t len, struct k3_co
         check_together(&at, &raw, section, err) < 0)
         goto out;
     raw.c.mxfp4 = has_quantisation(root, section);
+    raw.c.dense = K3_BF16;
     *c = raw.c;
     rc = 0;
 out:
@@ -317,7 +319,10 @@ int k3_config_load(const char *model_dir, struct k3_config *c, struct k3_error *
     size_t len;
     char *text = jsontext_load(path, CONFIG_BYTES_MAX, &len, err);
     int rc = text ? k3_config_parse(path, text, len, c, err) : -1;
+    struct packinfo info;
 
+    if (rc == 0 && packinfo_is_in(model_dir) && (rc = packinfo_read(model_dir, &info, err)) == 0)
+        c->dense = info.dense;
     free(text);
     free(path);
     return rc;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "kernels/kernels.h"
 
 enum { K3_MAX_LAYERS = 512 };
 
@@ -35,6 +36,8 @@ struct k3_config {
     int first_dense, moe_freq; /* see k3_config_is_moe() */
     int experts, topk;
     int mxfp4; /* the routed experts are; else they are BF16 */
+    enum k3_dtype
+        dense; /* of inventory_dtype()'s dense matrices: BF16, as in a checkpoint, unless a pack has another */
     int groups, topk_group;
     int moe_intermediate; /* inner width of an expert */
     int shared_width;     /* inner width of the shared experts together */
@@ -46,7 +49,7 @@ struct k3_config {
 /* Layers are counted from 0 everywhere but in the file. */
 int k3_config_is_moe(const struct k3_config *c, int layer);
 
-/* Read model_dir/config.json. */
+/* Read model_dir/config.json and, where it holds packs, what packinfo.h says of them. */
 int k3_config_load(const char *model_dir, struct k3_config *c, struct k3_error *err);
 /* The same from memory; `file` names it in sentences.  text_config may be nested or be the file itself. */
 int k3_config_parse(const char *file, const char *json, size_t len, struct k3_config *c, struct k3_error *err);

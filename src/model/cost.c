@@ -137,38 +137,6 @@ static enum cost_group group_of(enum tensor_role role)
     return role == T_LM_HEAD ? COST_HEAD : COST_NORMS;
 }
 
-static const struct {
-    const char *name;
-    enum k3_dtype dense;
-} dense_forms[] = {{"bf16", K3_BF16}, {"fp8", K3_FP8_E4M3}, {"mxfp8", K3_MXFP8}, {"mxfp4", K3_MXFP4}};
-
-enum { DENSE_FORMS = sizeof dense_forms / sizeof *dense_forms };
-
-enum k3_dtype cost_dense_parse(const char *name)
-{
-    for (int i = 0; i < DENSE_FORMS; i++)
-        if (strcmp(name, dense_forms[i].name) == 0)
-            return dense_forms[i].dense;
-    return 0;
-}
-
-const char *cost_dense_name(enum k3_dtype dense)
-{
-    for (int i = 0; i < DENSE_FORMS; i++)
-        if (dense_forms[i].dense == dense)
-            return dense_forms[i].name;
-    return NULL;
-}
-
-/* Is it one of the matrices that another form may replace? */
-static int is_dense_matrix(const struct k3_config *c, enum tensor_role role)
-{
-    int64_t shape[TENSOR_DIMS_MAX];
-
-    return role != T_EMBED && !inventory_is_expert(role) && inventory_element_bytes(role) == 2 &&
-           inventory_shape(c, role, shape) == 2 && shape[0] > 1;
-}
-
 static uint64_t aligned(uint64_t bytes)
 {
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
@@ -184,15 +152,18 @@ static struct stored stored(const struct k3_config *c, const struct shard *sh, e
 {
     struct shard_part p = shard_of(c, sh, role);
     uint64_t rows = (uint64_t)length(p.row), cols = (uint64_t)length(p.col);
-    uint64_t blocks = rows * ((cols + K3_MX_BLOCK - 1) / K3_MX_BLOCK);
+    uint64_t blocks = rows * cols / K3_MX_BLOCK;
 
-    if (!is_dense_matrix(c, role) || dense == K3_BF16)
-        return (struct stored){rows * cols * (uint64_t)inventory_element_bytes(role), 0};
-    if (dense == K3_MXFP8)
+    switch (inventory_dtype(c, role, dense)) {
+    case K3_FP8_E4M3:
+        return (struct stored){rows * cols, rows * sizeof(float)};
+    case K3_MXFP8:
         return (struct stored){rows * cols, blocks};
-    if (dense == K3_MXFP4)
-        return (struct stored){rows * ((cols + 1) / 2), blocks};
-    return (struct stored){rows * cols, rows * sizeof(float)}; /* FP8: a scale a row */
+    case K3_MXFP4:
+        return (struct stored){rows * cols / 2, blocks};
+    default:
+        return (struct stored){rows * cols * (uint64_t)inventory_element_bytes(role), 0};
+    }
 }
 
 static uint64_t resident(const struct k3_config *c, const struct place *p, enum tensor_role role, enum k3_dtype dense)

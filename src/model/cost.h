@@ -50,17 +50,13 @@ const char *cost_group_name(enum cost_group group);
 
 /* How the dense part is stored and the ranks work together. */
 struct cost_options {
-    enum k3_dtype dense;   /* K3_BF16, or K3_FP8_E4M3, K3_MXFP8, K3_MXFP4: all BF16 matrices but the embedding */
+    enum k3_dtype dense;   /* K3_BF16, or K3_FP8_E4M3, K3_MXFP8, K3_MXFP4: see inventory_dtype() */
     enum k3_dtype latents; /* of the cache: kern_latent_dtype() */
     int value_bytes;       /* of a number on its way between ranks */
     int scatter_latent; /* the experts' sum is reduce-scattered, its norm finished after the next exchange (SPEC 11.5)
                          */
     int even;           /* a bound: as if all of a stage were split evenly over its ranks, whole experts apart */
 };
-
-/* "bf16", "fp8", "mxfp8", "mxfp4"; 0 when it is none of them. */
-enum k3_dtype cost_dense_parse(const char *name);
-const char *cost_dense_name(enum k3_dtype dense);
 
 /* Bytes that a rank's arenas take. */
 struct cost_memory {

@@ -196,11 +196,57 @@ int inventory_shape(const struct k3_config *c, enum tensor_role role, int64_t sh
     return dims;
 }
 
+const char *inventory_name(enum tensor_role role)
+{
+    return rows[role].name;
+}
+
 int inventory_element_bytes(enum tensor_role role)
 {
     const char *dtype = rows[role].dtype;
 
     return strcmp(dtype, "F32") == 0 ? 4 : strcmp(dtype, "BF16") == 0 ? 2 : 1;
+}
+
+static int is_dense_matrix(enum tensor_role role)
+{
+    const struct row *r = &rows[role];
+
+    return (r->kind == KIND_LINEAR || r->kind == KIND_OUT) && !inventory_is_expert(role) && role != T_ROUTER &&
+           role != T_MLA_KV_B;
+}
+
+enum k3_dtype inventory_dtype(const struct k3_config *c, enum tensor_role role, enum k3_dtype dense)
+{
+    int bytes = inventory_element_bytes(role);
+    int blocks = dense == K3_MXFP8 || dense == K3_MXFP4;
+
+    if (is_dense_matrix(role) && !(blocks && length(c, rows[role].dim[1]) % K3_MX_BLOCK))
+        return dense;
+    return bytes == 4 ? K3_F32 : bytes == 2 ? K3_BF16 : K3_U8;
+}
+
+static const struct {
+    const char *name;
+    enum k3_dtype dense;
+} dense_forms[] = {{"bf16", K3_BF16}, {"fp8", K3_FP8_E4M3}, {"mxfp8", K3_MXFP8}, {"mxfp4", K3_MXFP4}};
+
+enum { DENSE_FORMS = sizeof dense_forms / sizeof *dense_forms };
+
+enum k3_dtype inventory_dense_parse(const char *name)
+{
+    for (int i = 0; i < DENSE_FORMS; i++)
+        if (strcmp(name, dense_forms[i].name) == 0)
+            return dense_forms[i].dense;
+    return 0;
+}
+
+const char *inventory_dense_name(enum k3_dtype dense)
+{
+    for (int i = 0; i < DENSE_FORMS; i++)
+        if (dense_forms[i].dense == dense)
+            return dense_forms[i].name;
+    return NULL;
 }
 
 void inventory_describe(const struct k3_config *c, enum tensor_role role, int layer, int expert, struct tensor_desc *t)

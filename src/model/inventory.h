@@ -5,6 +5,7 @@
 #ifndef K3_MODEL_INVENTORY_H
 #define K3_MODEL_INVENTORY_H
 
+#include "kernels/kernels.h"
 #include "model/config.h"
 
 /* In the order of a checkpoint: the embedding, then layer by layer, then the head. */
@@ -88,6 +89,12 @@ enum tensor_kind {
     KIND_SCALE
 };
 
+/* Which tensor: layer and expert as in tensor_desc. */
+struct tensor_id {
+    int16_t role, layer;
+    int32_t expert;
+};
+
 struct tensor_desc {
     enum tensor_role role;
     int layer;  /* -1 for the embedding and the head */
@@ -105,7 +112,16 @@ int inventory_has(const struct k3_config *c, enum tensor_role role, int layer);
 int inventory_is_expert(enum tensor_role role);
 /* Fill in the shape and return its dimensions: the same in every layer that has the role. */
 int inventory_shape(const struct k3_config *c, enum tensor_role role, int64_t shape[TENSOR_DIMS_MAX]);
+/* What its tensors are called behind the layer, the expert: "self_attn.q_proj.weight". */
+const char *inventory_name(enum tensor_role role);
 int inventory_element_bytes(enum tensor_role role);
+/* What a rank holds a tensor in: the dtype of the checkpoint (of expert's MXFP4 forms, K3_U8) or, of a matrix that only
+ * linear products take, the dense form that is asked for (K3_BF16: none).  Embedding and router are none of them, nor
+ * kv_b, which attention unfolds; in MXFP8 a row must have whole blocks. */
+enum k3_dtype inventory_dtype(const struct k3_config *c, enum tensor_role role, enum k3_dtype dense);
+/* "bf16", "fp8", "mxfp8", "mxfp4"; 0 when it is none of them. */
+enum k3_dtype inventory_dense_parse(const char *name);
+const char *inventory_dense_name(enum k3_dtype dense);
 /* Describe one tensor, which the layer must have; expert is -1 unless inventory_is_expert(role). */
 void inventory_describe(const struct k3_config *c, enum tensor_role role, int layer, int expert, struct tensor_desc *t);
 

@@ -377,6 +377,17 @@ static struct safetensors *open_indexed(const char *dir, const char *index, stru
     return st;
 }
 
+int safetensors_is_in(const char *dir)
+{
+    char *single = k3_asprintf("%s/model.safetensors", dir);
+    char *index = k3_asprintf("%s/model.safetensors.index.json", dir);
+    int there = access(single, F_OK) == 0 || access(index, F_OK) == 0;
+
+    free(single);
+    free(index);
+    return there;
+}
+
 struct safetensors *safetensors_open_dir(const char *dir, struct k3_error *err)
 {
     char *single = k3_asprintf("%s/model.safetensors", dir);

@@ -25,6 +25,8 @@ struct safetensors_tensor {
     int file; /* for safetensors_file() and safetensors_drop() */
 };
 
+/* Whether dir has either of the files that safetensors_open_dir() begins with. */
+int safetensors_is_in(const char *dir);
 /* Open dir/model.safetensors, or else the files that dir/model.safetensors.index.json names. */
 struct safetensors *safetensors_open_dir(const char *dir, struct k3_error *err);
 /* Open one file. */

@@ -1,17 +1,17 @@
 #include "model/weights.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/alloc.h"
-#include "common/log.h"
 #include "gpu/arena.h"
-#include "model/safetensors.h"
+#include "model/checkpoint.h"
+#include "model/pack.h"
+#include "model/packinfo.h"
 #include "model/synthetic.h"
+#include "model/weights_map.h"
 
-enum { LISTED_MAX = 200 };
 static const char PART[] = "weights";
 
 /* The tensors of an expert lie together, expert after expert, so that one of them is one stretch of memory. */
@@ -27,6 +27,7 @@ struct layer_weights {
 struct weights {
     struct arena *arena;
     struct layer_weights *at; /* [layers + 1], the first for the embedding and the head */
+    struct weights_map *map;  /* takes down what is laid out; or NULL */
 };
 
 /* --- layout --------------------------------------------------------------------------------------------------------
@@ -47,51 +48,94 @@ static uint64_t aligned(uint64_t bytes)
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
-static enum k3_dtype dtype_of(enum tensor_role role)
+static void note(struct weights_map *m, struct weights_place place)
 {
-    return inventory_element_bytes(role) == 4 ? K3_F32 : inventory_element_bytes(role) == 2 ? K3_BF16 : K3_U8;
+    if ((m->count & (m->count - 1)) == 0) /* full: it grows by doubling */
+        m->place = k3_reallocarray(m->place, m->count ? 2 * m->count : 1, sizeof *m->place);
+    m->place[m->count++] = place;
 }
 
-static void place_tensor(struct arena *a, struct k3_tensor *t, const struct shard_part *p, enum tensor_role role)
+/* Room for what is described, whose offset is the next. */
+static void *take(struct weights *w, struct weights_place place)
 {
-    *t = (struct k3_tensor){.data = arena_take(a, part_bytes(p, role)),
-                            .dtype = dtype_of(role),
+    place.offset = arena_used(w->arena);
+    if (w->map)
+        note(w->map, place);
+    return arena_take(w->arena, place.bytes);
+}
+
+static int is_scaled(enum k3_dtype dtype)
+{
+    return dtype == K3_FP8_E4M3 || dtype == K3_MXFP8;
+}
+
+static void place_tensor(struct weights *w, struct k3_tensor *t, const struct shard_part *p, struct tensor_id id,
+                         enum k3_dtype dtype)
+{
+    int64_t rows = length(p->row), cols = length(p->col);
+    uint64_t bytes = is_scaled(dtype) ? (uint64_t)(rows * cols) : part_bytes(p, id.role);
+    uint64_t scales = (uint64_t)(dtype == K3_FP8_E4M3 ? rows * (int64_t)sizeof(float) : rows * cols / K3_MX_BLOCK);
+
+    *t = (struct k3_tensor){.data = take(w, (struct weights_place){id, dtype, 0, 0, bytes}),
+                            .dtype = dtype,
                             .layout = K3_ROW_MAJOR,
-                            .rows = length(p->row),
-                            .cols = length(p->col),
-                            .stride = length(p->col)};
+                            .rows = rows,
+                            .cols = cols,
+                            .stride = cols};
+    if (is_scaled(dtype))
+        t->scale = take(w, (struct weights_place){id, dtype, 1, 0, scales});
 }
 
 /* The first expert's matrix, described as the whole form is.  Returns the bytes that it takes. */
-static uint64_t place_matrix(struct arena *a, struct k3_tensor *t, const struct k3_config *c, const struct shard *sh,
-                             enum tensor_role whole)
+static uint64_t place_matrix(struct weights *w, struct k3_tensor *t, const struct k3_config *c, const struct shard *sh,
+                             enum tensor_role whole, int layer)
 {
     enum tensor_role packed = whole + PACKED, scale = whole + SCALE;
+    struct tensor_id id = {(int16_t)whole, (int16_t)layer, 0};
     struct shard_part p = shard_of(c, sh, whole), codes = shard_of(c, sh, packed), scales = shard_of(c, sh, scale);
 
     if (!c->mxfp4) {
-        place_tensor(a, t, &p, whole);
+        place_tensor(w, t, &p, id, K3_BF16);
         return aligned(part_bytes(&p, whole));
     }
-    place_tensor(a, t, &codes, packed);
-    t->scale = arena_take(a, part_bytes(&scales, scale));
+    id.role = (int16_t)packed;
+    place_tensor(w, t, &codes, id, K3_U8);
+    id.role = (int16_t)scale;
+    t->scale = take(w, (struct weights_place){id, K3_U8, 0, 0, part_bytes(&scales, scale)});
     t->dtype = K3_MXFP4;
     t->cols = t->stride = length(p.col);
     return aligned(part_bytes(&codes, packed)) + aligned(part_bytes(&scales, scale));
 }
 
-static void place_experts(struct arena *a, struct kern_expert_matrix *m, const struct k3_config *c,
-                          const struct shard *sh)
+/* The others lie as the first one does. */
+static void note_experts(struct weights_map *m, size_t first, uint64_t step, int experts)
+{
+    size_t tensors = m->count - first;
+
+    for (int e = 1; e < experts; e++)
+        for (size_t i = first; i < first + tensors; i++) {
+            struct weights_place place = m->place[i];
+            place.id.expert = e;
+            place.offset += step * (uint64_t)e;
+            note(m, place);
+        }
+}
+
+static void place_experts(struct weights *w, struct kern_expert_matrix *m, const struct k3_config *c,
+                          const struct shard *sh, int layer)
 {
     uint64_t step = 0;
+    size_t first = w->map ? w->map->count : 0;
 
     for (int i = 0; i < MATRICES; i++)
-        step += place_matrix(a, &m[i].first, c, sh, T_W1 + FORMS * i);
+        step += place_matrix(w, &m[i].first, c, sh, T_W1 + FORMS * i, layer);
     for (int i = 0; i < MATRICES; i++) {
         m[i].data_step = (int64_t)step;
         m[i].scale_step = c->mxfp4 ? (int64_t)step : 0;
     }
-    arena_take(a, step * (uint64_t)(c->experts - 1));
+    arena_take(w->arena, step * (uint64_t)(c->experts - 1));
+    if (w->map)
+        note_experts(w->map, first, step, c->experts);
 }
 
 /* Lay out everything in the order of the checkpoint: called once to count and once to place. */
@@ -104,20 +148,22 @@ static void lay_out(struct weights *w, const struct k3_config *c, const struct s
             if (!inventory_has(c, role, l))
                 continue;
             if (role == T_W1 || role == T_W1_PACKED) {
-                place_experts(w->arena, at->expert, c, sh);
+                place_experts(w, at->expert, c, sh, l);
             } else if (!inventory_is_expert(role)) {
                 struct shard_part p = shard_of(c, sh, role);
-                place_tensor(w->arena, &at->tensor[role], &p, role);
+                place_tensor(w, &at->tensor[role], &p, (struct tensor_id){(int16_t)role, (int16_t)l, -1},
+                             inventory_dtype(c, role, c->dense));
             }
         }
     }
 }
 
 /* Counted, not yet placed. */
-static struct weights *create(const struct k3_config *c, const struct shard *sh)
+static struct weights *create(const struct k3_config *c, const struct shard *sh, struct weights_map *map)
 {
     struct weights *w = k3_zalloc(sizeof *w);
 
+    w->map = map;
     w->at = k3_calloc((size_t)c->layers + 1, sizeof *w->at);
     w->arena = arena_create();
     lay_out(w, c, sh);
@@ -126,11 +172,57 @@ static struct weights *create(const struct k3_config *c, const struct shard *sh)
 
 uint64_t weights_bytes(const struct k3_config *c, const struct shard *sh)
 {
-    struct weights *w = create(c, sh);
+    struct weights *w = create(c, sh, NULL);
     uint64_t bytes = arena_bytes(w->arena, PART);
 
     weights_destroy(w);
     return bytes;
+}
+
+struct weights_map *weights_map_create(const struct k3_config *c, const struct shard *sh)
+{
+    struct weights_map *m = k3_zalloc(sizeof *m);
+    struct weights *w = create(c, sh, m);
+
+    m->bytes = arena_bytes(w->arena, PART);
+    weights_destroy(w);
+    return m;
+}
+
+void weights_map_destroy(struct weights_map *m)
+{
+    if (m)
+        free(m->place);
+    free(m);
+}
+
+size_t weights_map_find(const struct weights_map *m, uint64_t offset)
+{
+    size_t low = 0, high = m->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (m->place[middle].offset + m->place[middle].bytes > offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* In memory of the stream's backend. */
+static struct weights *place(const struct k3_config *c, const struct shard *sh, struct k3_stream *s,
+                             struct k3_error *err)
+{
+    struct weights *w = create(c, sh, NULL);
+
+    if (arena_commit(w->arena, s, err) < 0) {
+        k3_error_prefix(err, "this rank's weights: ");
+        weights_destroy(w);
+        return NULL;
+    }
+    lay_out(w, c, sh);
+    return w;
 }
 
 void weights_destroy(struct weights *w)
@@ -156,111 +248,20 @@ const struct kern_expert_matrix *weights_experts(const struct weights *w, enum t
     return m->first.data ? m : NULL;
 }
 
-/* --- the checkpoint against the inventory ------------------------------------------------------------------------- */
-
-/* What one tensor of the files is. */
-struct found {
-    int16_t role; /* -1: not a text tensor */
-    int16_t layer;
-    int32_t expert;
-};
-
-static void print_shape(char *text, size_t room, int dims, const int64_t *shape)
-{
-    size_t n = (size_t)snprintf(text, room, "[");
-
-    for (int d = 0; d < dims && n < room; d++)
-        n += (size_t)snprintf(text + n, room - n, "%s%lld", d ? "," : "", (long long)shape[d]);
-    if (n < room)
-        snprintf(text + n, room - n, "]");
-}
-
-static int check_tensor(const struct safetensors *st, const struct safetensors_tensor *t,
-                        const struct tensor_desc *want, struct k3_error *err)
-{
-    char is[128], should[128];
-
-    if (strcmp(t->dtype, want->dtype) != 0)
-        return k3_errorf(err, "%s: tensor %s has dtype %s, not %s", safetensors_file(st, t->file), t->name, t->dtype,
-                         want->dtype);
-    if (t->dims != want->dims || memcmp(t->shape, want->shape, (size_t)t->dims * sizeof *t->shape) != 0) {
-        print_shape(is, sizeof is, t->dims, t->shape);
-        print_shape(should, sizeof should, want->dims, want->shape);
-        return k3_errorf(err, "%s: tensor %s has shape %s, not %s as config.json says", safetensors_file(st, t->file),
-                         t->name, is, should);
-    }
-    return 0;
-}
-
-static int begins_with(const char *s, const char *start)
-{
-    return strncmp(s, start, strlen(start)) == 0;
-}
-
-static int is_passed_over(const char *name)
-{
-    static const char shape[] = ".weight_shape";
-    size_t len = strlen(name);
-
-    return begins_with(name, "vision_tower.") || begins_with(name, "mm_projector.") ||
-           (len >= sizeof shape && strcmp(name + len - (sizeof shape - 1), shape) == 0);
-}
-
-/* What is in the files beside the text model; one rank lists it for all. */
-static int check_others(const struct safetensors *st, const struct found *found, int list, struct k3_error *err)
-{
-    size_t passed = 0;
-
-    for (size_t i = 0; i < safetensors_count(st); i++) {
-        const struct safetensors_tensor *t = safetensors_at(st, i);
-        if (found[i].role >= 0)
-            continue;
-        if (!is_passed_over(t->name))
-            return k3_errorf(err, "%s: tensor %s is no part of the model that config.json describes",
-                             safetensors_file(st, t->file), t->name);
-        if (list && passed < LISTED_MAX)
-            log_info("passed over: tensor %s", t->name);
-        passed++;
-    }
-    if (list && passed)
-        log_info("passed over %zu tensors of %zu that the text model does not use%s", passed, safetensors_count(st),
-                 passed > LISTED_MAX ? ", the first of them listed above" : "");
-    return 0;
-}
-
-static int check_inventory(const struct safetensors *st, const char *dir, const struct k3_config *c,
-                           struct found *found, struct k3_error *err)
-{
-    struct inventory_iter it;
-    struct tensor_desc want;
-
-    for (size_t i = 0; i < safetensors_count(st); i++)
-        found[i].role = -1;
-    for (inventory_begin(&it, c); inventory_next(&it, &want);) {
-        const struct safetensors_tensor *t = safetensors_find(st, want.name);
-        if (!t)
-            return k3_errorf(err, "%s: tensor %s is missing", dir, want.name);
-        if (check_tensor(st, t, &want, err) < 0)
-            return -1;
-        found[safetensors_index(st, t)] = (struct found){(int16_t)want.role, (int16_t)want.layer, want.expert};
-    }
-    return 0;
-}
-
 /* --- copying -------------------------------------------------------------------------------------------------------
  */
 
 struct loader {
     const struct k3_config *config;
     const struct shard *shard;
-    const struct safetensors *st;
-    const struct found *found;
+    const struct checkpoint *checkpoint;
     struct k3_stream *stream;
     int drop; /* pages behind us leave the cache */
+    const struct weights_loading *how;
 };
 
 /* Where a tensor's part goes. */
-static uint8_t *destination(struct weights *w, const struct found *f)
+static uint8_t *destination(struct weights *w, const struct tensor_id *f)
 {
     struct layer_weights *at = &w->at[f->layer + 1];
 
@@ -300,42 +301,45 @@ static int copy_part(const struct loader *ld, uint8_t *to, const struct safetens
 /* Ask for the part of tensor i, if it is one of ours, while the one before it is copied. */
 static void ask_for(const struct loader *ld, size_t i)
 {
+    const struct safetensors *st = checkpoint_files(ld->checkpoint);
+    const struct tensor_id *f = i < safetensors_count(st) ? checkpoint_at(ld->checkpoint, i) : NULL;
     uint64_t bytes;
 
-    if (i >= safetensors_count(ld->st) || ld->found[i].role < 0)
+    if (!f)
         return;
-    struct shard_part p = shard_of(ld->config, ld->shard, ld->found[i].role);
-    const uint8_t *data = stretch(safetensors_at(ld->st, i), &p, inventory_element_bytes(ld->found[i].role), &bytes);
+    struct shard_part p = shard_of(ld->config, ld->shard, f->role);
+    const uint8_t *data = stretch(safetensors_at(st, i), &p, inventory_element_bytes(f->role), &bytes);
     safetensors_will_read(data, bytes);
 }
 
 /* In the order of the files, so that disks read forward. */
-static int copy_all(struct weights *w, const struct loader *ld, weights_progress_f *progress, void *arg,
-                    struct k3_error *err)
+static int copy_all(struct weights *w, const struct loader *ld, struct k3_error *err)
 {
+    const struct safetensors *st = checkpoint_files(ld->checkpoint);
+    const struct weights_loading *how = ld->how;
     uint64_t done = 0, total = arena_bytes(w->arena, PART);
 
-    for (size_t i = 0; i < safetensors_count(ld->st); i++) {
-        const struct safetensors_tensor *t = safetensors_at(ld->st, i);
-        const struct found *f = &ld->found[i];
+    for (size_t i = 0; i < safetensors_count(st); i++) {
+        const struct safetensors_tensor *t = safetensors_at(st, i);
+        const struct tensor_id *f = checkpoint_at(ld->checkpoint, i);
         ask_for(ld, i + 1);
-        if (f->role < 0)
+        if (!f)
             continue;
         struct shard_part p = shard_of(ld->config, ld->shard, f->role);
         if (copy_part(ld, destination(w, f), t, &p, inventory_element_bytes(f->role)) < 0)
             return k3_errorf(err, "tensor %s cannot be copied to the memory of backend %s: %s", t->name,
                              kern_stream_name(ld->stream), kern_stream_error(ld->stream));
         if (ld->drop)
-            safetensors_drop(ld->st, t);
+            safetensors_drop(st, t);
         done += part_bytes(&p, f->role);
-        if (progress)
-            progress(done, total, arg);
+        if (how->progress)
+            how->progress(done, total, how->arg);
     }
     if (kern_sync(ld->stream) < 0)
         return k3_errorf(err, "this rank's weights: backend %s: %s", kern_stream_name(ld->stream),
                          kern_stream_error(ld->stream));
-    if (progress)
-        progress(total, total, arg);
+    if (how->progress)
+        how->progress(total, total, how->arg);
     return 0;
 }
 
@@ -349,37 +353,53 @@ static int is_large(const struct safetensors *st)
     return bytes > memory / 4;
 }
 
-struct weights *weights_load(const char *model_dir, const struct k3_config *c, const struct shard *sh,
-                             struct k3_stream *s, weights_progress_f *progress, void *arg, struct k3_error *err)
+static struct weights *load_checkpoint(const char *dir, const struct k3_config *c, const struct shard *sh,
+                                       struct k3_stream *s, const struct weights_loading *how, struct k3_error *err)
 {
-    struct weights *w = NULL, *loaded = NULL;
-    struct found *found = NULL;
-    struct safetensors *st = safetensors_open_dir(model_dir, err);
+    struct checkpoint *cp = checkpoint_open(dir, c, sh->rank == 0, err);
+    struct weights *w = cp ? place(c, sh, s, err) : NULL;
+    struct loader ld = {c, sh, cp, s, cp && is_large(checkpoint_files(cp)), how};
 
-    if (!st)
-        goto out;
-    if (!(found = k3_try_alloc(safetensors_count(st), sizeof *found))) {
-        k3_errorf(err, "%s: no memory for a table of %zu tensors", model_dir, safetensors_count(st));
-        goto out;
+    if (w && copy_all(w, &ld, err) < 0) {
+        weights_destroy(w);
+        w = NULL;
     }
-    if (check_inventory(st, model_dir, c, found, err) < 0 || check_others(st, found, sh->rank == 0, err) < 0 ||
-        safetensors_check_gaps(st, err) < 0)
-        goto out;
-    w = create(c, sh);
-    if (arena_commit(w->arena, s, err) < 0) {
-        k3_error_prefix(err, "this rank's weights: ");
-        goto out;
+    checkpoint_close(cp);
+    return w;
+}
+
+static struct weights *load_pack(const char *dir, const struct k3_config *c, const struct shard *sh,
+                                 struct k3_stream *s, const struct weights_loading *how, struct k3_error *err)
+{
+    struct pack *p = pack_open(dir, c, sh, err);
+    struct weights *w = p ? place(c, sh, s, err) : NULL;
+
+    if (w && pack_read(p, arena_base(w->arena), s, how, err) < 0) {
+        weights_destroy(w);
+        w = NULL;
     }
-    lay_out(w, c, sh);
-    if (copy_all(w, &(struct loader){c, sh, st, found, s, is_large(st)}, progress, arg, err) < 0)
-        goto out;
-    loaded = w;
-    w = NULL;
-out:
-    weights_destroy(w);
-    free(found);
+    pack_close(p);
+    return w;
+}
+
+struct weights *weights_load(const char *model_dir, const struct k3_config *c, const struct shard *sh,
+                             struct k3_stream *s, const struct weights_loading *how, struct k3_error *err)
+{
+    static const struct weights_loading plain;
+
+    return (packinfo_is_in(model_dir) ? load_pack : load_checkpoint)(model_dir, c, sh, s, how ? how : &plain, err);
+}
+
+int weights_look(const char *model_dir, const struct k3_config *c, const struct shard *sh, struct k3_error *err)
+{
+    if (packinfo_is_in(model_dir)) {
+        struct pack *p = pack_open(model_dir, c, sh, err);
+        pack_close(p);
+        return p ? 0 : -1;
+    }
+    struct safetensors *st = safetensors_open_dir(model_dir, err);
     safetensors_close(st);
-    return loaded;
+    return st ? 0 : -1;
 }
 
 /* --- synthetic weights ---------------------------------------------------------------------------------------------
@@ -401,7 +421,7 @@ static int fill_tensor(struct weights *w, const struct k3_config *c, const struc
 {
     struct tensor_desc t;
     struct shard_part p = shard_of(c, sh, role);
-    struct found f = {.role = (int16_t)role, .layer = (int16_t)layer};
+    struct tensor_id f = {.role = (int16_t)role, .layer = (int16_t)layer};
     uint64_t bytes = part_bytes(&p, role), first = SYNTHETIC_PERIOD * (uint64_t)inventory_element_bytes(role);
 
     inventory_describe(c, role, layer, inventory_is_expert(role) ? 0 : -1, &t);
@@ -430,12 +450,10 @@ static int fill_layer(struct weights *w, const struct k3_config *c, const struct
 struct weights *weights_synthetic(const struct k3_config *c, const struct shard *sh, struct k3_stream *s,
                                   struct k3_error *err)
 {
-    struct weights *w = create(c, sh);
+    struct weights *w = place(c, sh, s, err);
     void *room = k3_calloc(SYNTHETIC_PERIOD, sizeof(float));
-    int rc = arena_commit(w->arena, s, err);
+    int rc = w ? 0 : -1;
 
-    if (rc == 0)
-        lay_out(w, c, sh);
     for (int layer = -1; rc == 0 && layer < c->layers; layer++)
         if ((rc = fill_layer(w, c, sh, layer, s, room)) < 0)
             k3_errorf(err, "layer %d: %s", layer, kern_stream_error(s));

@@ -1,8 +1,7 @@
-/* weights.h - this rank's share of a checkpoint, in one arena
+/* weights.h - this rank's share of the weights, in one arena
  *
- * Loading checks the files against the whole inventory first: a text tensor that is missing, misshapen or mistyped is
- * refused by name, vision tensors and weight_shape are passed over and listed in the log, anything else that is too
- * much is refused.  Then it copies this rank's rows and columns. */
+ * They come from the files of a checkpoint, which are checked against the whole inventory first (checkpoint.h) and of
+ * which this rank's rows and columns are copied; or from this rank's pack (pack.h), which is read as it lies. */
 #ifndef K3_MODEL_WEIGHTS_H
 #define K3_MODEL_WEIGHTS_H
 
@@ -22,10 +21,20 @@ uint64_t weights_bytes(const struct k3_config *c, const struct shard *sh);
 /* Called as loading goes on, last with done == total. */
 typedef void weights_progress_f(uint64_t done, uint64_t total, void *arg);
 
-/* Into memory of the stream's backend, which is borrowed until weights_destroy().  progress may be NULL.  Copies what
- * it needs of config and shard; the files are closed again. */
+struct weights_loading {
+    weights_progress_f *progress; /* or NULL; called by the thread that loads */
+    void *arg;
+    int unverified; /* do not hold what a pack says against its hashes */
+};
+
+/* Into memory of the stream's backend, which is borrowed until weights_destroy(): from the pack for this shard where
+ * model_dir has one, else from its checkpoint.  how may be NULL.  Copies what it needs of config and shard; the files
+ * are closed again. */
 struct weights *weights_load(const char *model_dir, const struct k3_config *c, const struct shard *sh,
-                             struct k3_stream *s, weights_progress_f *progress, void *arg, struct k3_error *err);
+                             struct k3_stream *s, const struct weights_loading *how, struct k3_error *err);
+/* Whether there is something to load: the manifest or the headers of all files are read, so that one which is missing
+ * or cut is known before loading begins. */
+int weights_look(const char *model_dir, const struct k3_config *c, const struct shard *sh, struct k3_error *err);
 /* Weights to measure with: of the right formats and kinds (synthetic.h), but of each tensor only the first
  * SYNTHETIC_PERIOD elements, over and over, and of a layer's experts only the first. */
 struct weights *weights_synthetic(const struct k3_config *c, const struct shard *sh, struct k3_stream *s,

@@ -173,7 +173,7 @@ static int parse_dense(const char *text, struct plan *p, struct k3_error *err)
 
     p->denses = 0;
     while (rc == 0 && (word = strsep(&next, ","))) {
-        enum k3_dtype dense = cost_dense_parse(word);
+        enum k3_dtype dense = inventory_dense_parse(word);
         if (!dense || p->denses == PLAN_DENSE_MAX)
             rc = k3_errorf(err, "--dense: bf16, fp8, mxfp8 or mxfp4 with commas between them, not '%s'", text);
         else

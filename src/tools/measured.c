@@ -61,7 +61,7 @@ static int parse_run(const char *file, const json_t *run, const json_t *all, str
         optional(file, run, all, "exchanges", 1e6, &exchanges, err) < 0 ||
         optional(file, run, all, "bytes_ideal", 1e15, &r->bytes_ideal, err) < 0)
         return -1;
-    if (!dense || !(r->dense = cost_dense_parse(dense))) {
+    if (!dense || !(r->dense = inventory_dense_parse(dense))) {
         errno = EINVAL;
         return k3_errorf(err, "%s: dense is not \"bf16\", \"fp8\", \"mxfp8\" or \"mxfp4\"", file);
     }

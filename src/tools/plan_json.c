@@ -67,7 +67,7 @@ static json_t *layout_json(const struct plan *p, const struct cost_layout *l, en
         json_array_append_new(steps, step_json(&p->step[i], &t));
     }
     return json_pack("{s:i, s:i, s:i, s:i, s:s, s:o, s:o}", "tp", l->tp, "pp", l->pp, "ep", l->ep, "ranks",
-                     cost_layout_ranks(l), "dense", cost_dense_name(dense), "memory", memory_json(p, l, dense), "steps",
+                     cost_layout_ranks(l), "dense", inventory_dense_name(dense), "memory", memory_json(p, l, dense), "steps",
                      steps);
 }
 
@@ -94,7 +94,7 @@ void plan_check_json(const struct plan *p, const struct measured *m, int files, 
             measured_predict(r, &p->config, &p->device, &p->options, &t);
             json_array_append_new(
                 runs, json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:i}", "file", m[i].file,
-                                "dense", cost_dense_name(r->dense), "tp", r->tp, "rank", r->rank, "batch", r->batch,
+                                "dense", inventory_dense_name(r->dense), "tp", r->tp, "rank", r->rank, "batch", r->batch,
                                 "prefill", r->prefill, "context", (json_int_t)r->context, "exchange_us", r->exchange_us,
                                 "measured_ms", r->ms_per_step, "predicted_ms", t.step_ms, "error",
                                 t.step_ms / r->ms_per_step - 1, "bytes", t.bytes, "exchanges", t.exchanges));

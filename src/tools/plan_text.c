@@ -145,7 +145,7 @@ void plan_print(const struct plan *p, FILE *out)
         for (int k = 0; k < p->denses; k++) {
             const struct cost_layout *l = &p->layout[i];
             fprintf(out, "%s, %d of %d ranks, dense part %s\n\n", plan_layout_name(l, name), cost_layout_ranks(l),
-                    p->nodes, cost_dense_name(p->dense[k]));
+                    p->nodes, inventory_dense_name(p->dense[k]));
             print_memory(p, l, p->dense[k], out);
             print_steps(p, l, p->dense[k], out);
             print_groups(p, l, p->dense[k], out);
@@ -168,7 +168,7 @@ void plan_compare(const struct plan *p, FILE *out)
         for (int k = 0; k < p->denses; k++) {
             struct plan_memory m;
             plan_fullest(p, &p->layout[i], p->dense[k], &m);
-            fprintf(out, "%-20s %-6s %9.3f %-8s", plan_layout_name(&p->layout[i], name), cost_dense_name(p->dense[k]),
+            fprintf(out, "%-20s %-6s %9.3f %-8s", plan_layout_name(&p->layout[i], name), inventory_dense_name(p->dense[k]),
                     m.total / 1e9, m.fits ? "fits" : "too much");
             for (int s = 0; s < p->steps; s++) {
                 struct prediction t;
@@ -193,7 +193,7 @@ static void print_run(const struct measured_run *r, const struct prediction *t, 
     if (r->bytes_ideal > 0)
         snprintf(bytes, sizeof bytes, "%.3f", r->bytes_ideal / 1e9);
     snprintf(exchanges, sizeof exchanges, r->exchanges ? "%d/%d" : "%d", t->exchanges, r->exchanges);
-    fprintf(out, "%-6s %4d %4d %-11s %8lld %8.1f %9.3f %9.3f %+6.1f%% %8.3f %8s %9s  %s\n", cost_dense_name(r->dense),
+    fprintf(out, "%-6s %4d %4d %-11s %8lld %8.1f %9.3f %9.3f %+6.1f%% %8.3f %8s %9s  %s\n", inventory_dense_name(r->dense),
             r->tp, r->rank, step_name(&step, name), (long long)r->context, r->exchange_us, r->ms_per_step, t->step_ms,
             100 * (t->step_ms / r->ms_per_step - 1), t->bytes / 1e9, bytes, exchanges, file);
 }

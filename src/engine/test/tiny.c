@@ -61,7 +61,7 @@ static int load_from(const char *dir, struct k3_error *err)
     int rc = synthetic_write(&model.config, file, err);
 
     if (rc == 0)
-        model.weights = weights_load(dir, &model.config, &model.shard, model.stream, NULL, NULL, err);
+        model.weights = weights_load(dir, &model.config, &model.shard, model.stream, NULL, err);
     unlink(file);
     free(file);
     return model.weights ? 0 : -1;

@@ -59,7 +59,7 @@ static void run_step(const struct k3_config *c, const char *dir, struct counting
     const float *logits;
 
     struct k3_stream *s = kern_stream_create("ref", 1);
-    struct weights *w = weights_load(dir, c, &sh, s, NULL, NULL, &err);
+    struct weights *w = weights_load(dir, c, &sh, s, NULL, &err);
     struct forward_limits limits = {.rows = ROWS,
                                     .outputs = OUTPUTS,
                                     .slots = 1,

@@ -240,7 +240,7 @@ int main(int argc, char **argv)
     if (!stream)
         stop();
     limits.latents = kern_latent_dtype(stream);
-    struct weights *weights = weights_load(argv[1], &config, &shard, stream, NULL, NULL, &err);
+    struct weights *weights = weights_load(argv[1], &config, &shard, stream, NULL, &err);
     if (!weights || comm_attach(comm, stream, &err) < 0)
         stop();
     forward = forward_create(&config, &shard, weights, comm, stream, &limits, &err);

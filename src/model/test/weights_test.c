@@ -91,7 +91,8 @@ static void check_shares(const char *dir, int mxfp4)
         for (int rank = 0; rank < degrees[d]; rank++) {
             struct shard sh = {degrees[d], rank};
             struct seen seen = {0};
-            struct weights *w = weights_load(dir, &c, &sh, stream, see, &seen, &err);
+            struct weights *w =
+                weights_load(dir, &c, &sh, stream, &(struct weights_loading){.progress = see, .arg = &seen}, &err);
             if (!w)
                 fail_msg("%s", err.text);
             assert_true(seen.calls > 1);
@@ -115,7 +116,7 @@ static void experts_may_be_bf16(void **state)
 
     check_shares(*state, 0);
     read_small(&c, 0);
-    struct weights *w = weights_load(*state, &c, &(struct shard){3, 0}, stream, NULL, NULL, &err);
+    struct weights *w = weights_load(*state, &c, &(struct shard){3, 0}, stream, NULL, &err);
     assert_non_null(w);
     const struct kern_expert_matrix *w2 = weights_experts(w, T_W2, 1);
     assert_int_equal(w2->first.dtype, K3_BF16);
@@ -127,11 +128,11 @@ static void experts_may_be_bf16(void **state)
 
     /* Of these files as MXFP4, and the other way round, the first tensor that is missing is named. */
     c.mxfp4 = 1;
-    assert_null(weights_load(*state, &c, &(struct shard){1, 0}, stream, NULL, NULL, &err));
+    assert_null(weights_load(*state, &c, &(struct shard){1, 0}, stream, NULL, &err));
     assert_non_null(strstr(err.text, "experts.0.w1.weight_packed is missing"));
     write_small(*state, &c);
     c.mxfp4 = 0;
-    assert_null(weights_load(*state, &c, &(struct shard){1, 0}, stream, NULL, NULL, &err));
+    assert_null(weights_load(*state, &c, &(struct shard){1, 0}, stream, NULL, &err));
     assert_non_null(strstr(err.text, "experts.0.w1.weight is missing"));
 }
 
@@ -143,7 +144,7 @@ static void tensors_are_described(void **state)
 
     read_small(&c, 1);
     write_small(dir, &c);
-    struct weights *w = weights_load(dir, &c, &(struct shard){3, 0}, stream, NULL, NULL, &err);
+    struct weights *w = weights_load(dir, &c, &(struct shard){3, 0}, stream, NULL, &err);
     assert_non_null(w);
 
     const struct k3_tensor *o = weights_get(w, T_KDA_O, 0);
@@ -257,7 +258,7 @@ static void another_checkpoint_is_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct k3_error err = {""};
         write_changed(dir, &c, &cases[i].change);
-        struct weights *w = weights_load(dir, &c, &(struct shard){1, 0}, stream, NULL, NULL, &err);
+        struct weights *w = weights_load(dir, &c, &(struct shard){1, 0}, stream, NULL, &err);
         if (cases[i].sentence && (w || !strstr(err.text, cases[i].sentence)))
             fail_msg("\"%s\" instead of \"%s\"", w ? "loaded" : err.text, cases[i].sentence);
         if (!cases[i].sentence && !w)
@@ -287,7 +288,7 @@ static void a_gap_is_named_by_what_is_missing(void **state)
     assert_int_equal(fseek(f, 8, SEEK_SET), 0);
     assert_int_equal(fwrite(text, 1, room, f), room);
     assert_int_equal(fclose(f), 0);
-    assert_null(weights_load(dir, &c, &(struct shard){1, 0}, stream, NULL, NULL, &err));
+    assert_null(weights_load(dir, &c, &(struct shard){1, 0}, stream, NULL, &err));
     assert_non_null(strstr(err.text, "layers.0.self_attn.g_proj.weight is missing"));
     free(text);
     free(path);
