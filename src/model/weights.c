@@ -9,6 +9,7 @@
 #include "model/checkpoint.h"
 #include "model/pack.h"
 #include "model/packinfo.h"
+#include "model/quantize.h"
 #include "model/synthetic.h"
 #include "model/weights_map.h"
 
@@ -416,6 +417,38 @@ static int repeat(struct k3_stream *s, char *to, uint64_t filled, uint64_t bytes
     return 0;
 }
 
+/* What is in this process' memory, again and again. */
+static int lay(struct k3_stream *s, char *to, const void *from, uint64_t filled, uint64_t bytes)
+{
+    if (kern_copy(s, to, filled, from, filled, filled, 1) < 0 || kern_sync(s) < 0)
+        return -1;
+    return repeat(s, to, filled, bytes);
+}
+
+/* The first elements, which lie in room as BF16, as a dense format keeps them when they are one row. */
+static int fill_quantised(const struct k3_tensor *t, struct k3_stream *s, uint16_t *room)
+{
+    uint64_t elements = (uint64_t)(t->rows * t->cols),
+             first = elements < SYNTHETIC_PERIOD ? elements : SYNTHETIC_PERIOD;
+    uint8_t *code = (uint8_t *)(room + SYNTHETIC_PERIOD);
+    union {
+        float row;
+        uint8_t block[SYNTHETIC_PERIOD / K3_MX_BLOCK];
+    } scale;
+
+    if (t->dtype == K3_MXFP8)
+        first -= first % K3_MX_BLOCK;
+    if (first == 0)
+        return 0;
+    if (quantize_row(t->dtype, room, (int64_t)first, 0, (int64_t)first, code, &scale) < 0)
+        return -1;
+    if (lay(s, t->data, code, first, elements) < 0)
+        return -1;
+    if (t->dtype == K3_MXFP8)
+        return lay(s, t->scale, scale.block, first / K3_MX_BLOCK, elements / K3_MX_BLOCK);
+    return lay(s, t->scale, &scale.row, sizeof scale.row, (uint64_t)t->rows * sizeof scale.row);
+}
+
 static int fill_tensor(struct weights *w, const struct k3_config *c, const struct shard *sh, enum tensor_role role,
                        int layer, struct k3_stream *s, void *room)
 {
@@ -427,10 +460,9 @@ static int fill_tensor(struct weights *w, const struct k3_config *c, const struc
     inventory_describe(c, role, layer, inventory_is_expert(role) ? 0 : -1, &t);
     first = first < bytes ? first : bytes;
     synthetic_fill(c, &t, 0, first / (uint64_t)inventory_element_bytes(role), room);
-    char *to = (char *)destination(w, &f);
-    if (kern_copy(s, to, first, room, first, first, 1) < 0 || kern_sync(s) < 0)
-        return -1;
-    return repeat(s, to, first, bytes);
+    if (is_scaled(w->at[layer + 1].tensor[role].dtype))
+        return fill_quantised(&w->at[layer + 1].tensor[role], s, room);
+    return lay(s, (char *)destination(w, &f), room, first, bytes);
 }
 
 static int fill_layer(struct weights *w, const struct k3_config *c, const struct shard *sh, int layer,

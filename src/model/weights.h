@@ -35,8 +35,8 @@ struct weights *weights_load(const char *model_dir, const struct k3_config *c, c
 /* Whether there is something to load: the manifest or the headers of all files are read, so that one which is missing
  * or cut is known before loading begins. */
 int weights_look(const char *model_dir, const struct k3_config *c, const struct shard *sh, struct k3_error *err);
-/* Weights to measure with: of the right formats and kinds (synthetic.h), but of each tensor only the first
- * SYNTHETIC_PERIOD elements, over and over, and of a layer's experts only the first. */
+/* Weights to measure with: of the right formats (config's `dense` too) and kinds (synthetic.h), but of each tensor only
+ * the first SYNTHETIC_PERIOD elements, over and over, and of a layer's experts only the first. */
 struct weights *weights_synthetic(const struct k3_config *c, const struct shard *sh, struct k3_stream *s,
                                   struct k3_error *err);
 void weights_destroy(struct weights *w);

@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "model/inventory.h"
 #include "tools/rankbench.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -21,6 +22,7 @@ static const char usage_text[] =
     "  --config=FILE          the model's config.json (default: Kimi K3's)\n"
     "  --backend=NAME         kernels that compute (default cuda)\n"
     "  --tp=N --rank=R        the rank (default 16, 0)\n"
+    "  --dense=FORM           dense matrices as bf16, fp8 or mxfp8 (default bf16)\n"
     "  --batch=N,...          sequences that decode together (default 1,2,4,8)\n"
     "  --context=N,...        tokens before the step's, each sequence (default 4096)\n"
     "  --exchange-us=T,...    microseconds of an exchange (default 0)\n"
@@ -30,13 +32,21 @@ static const char usage_text[] =
     "  --json=FILE            also the runs, as k3plan reads them\n";
 
 static const struct option long_options[] = {
-    {"config", required_argument, NULL, 'c'},      {"backend", required_argument, NULL, 'b'},
-    {"tp", required_argument, NULL, 't'},          {"rank", required_argument, NULL, 'r'},
-    {"batch", required_argument, NULL, 'n'},       {"context", required_argument, NULL, 'x'},
-    {"exchange-us", required_argument, NULL, 'e'}, {"prefill", required_argument, NULL, 'p'},
-    {"steps", required_argument, NULL, 's'},       {"layers", required_argument, NULL, 'l'},
-    {"json", required_argument, NULL, 'j'},        {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},           {NULL, 0, NULL, 0},
+    {"config", required_argument, NULL, 'c'},
+    {"backend", required_argument, NULL, 'b'},
+    {"tp", required_argument, NULL, 't'},
+    {"rank", required_argument, NULL, 'r'},
+    {"batch", required_argument, NULL, 'n'},
+    {"context", required_argument, NULL, 'x'},
+    {"exchange-us", required_argument, NULL, 'e'},
+    {"prefill", required_argument, NULL, 'p'},
+    {"steps", required_argument, NULL, 's'},
+    {"layers", required_argument, NULL, 'l'},
+    {"json", required_argument, NULL, 'j'},
+    {"dense", required_argument, NULL, 'd'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0},
 };
 
 /* "1,2,4": returns how many, or -1. */
@@ -79,6 +89,12 @@ static int take_option(struct rankbench_options *o, int id, const char *text, co
     case 'j':
         *json = text;
         return 0;
+    case 'd':
+        o->dense = inventory_dense_parse(text);
+        if (o->dense && o->dense != K3_MXFP4)
+            return 0;
+        fprintf(stderr, "k3bench: --dense '%s': bf16, fp8 or mxfp8\nTry 'k3bench --help'.\n", text);
+        return -1;
     case 'n':
         n = o->batches = parse_list(text, 1, 32, o->batch);
         return n < 0 ? bad("batch", text) : 0;
@@ -142,6 +158,7 @@ int main(int argc, char **argv)
 {
     struct rankbench_options o = {.config = K3_DATADIR "/models/k3.json",
                                   .backend = "cuda",
+                                  .dense = K3_BF16,
                                   .tp = 16,
                                   .batch = {1, 2, 4, 8},
                                   .batches = 4,

@@ -12,6 +12,7 @@
 #include "model/config.h"
 #include "model/cost.h"
 #include "model/forward.h"
+#include "model/inventory.h"
 #include "model/jsontext.h"
 #include "model/weights.h"
 
@@ -148,6 +149,7 @@ static int prepare(struct rankbench *b, struct k3_error *err)
 
     if (read_config(b, err) < 0)
         return -1;
+    b->config.dense = o->dense;
     if (o->layers > 0 && o->layers < b->config.layers)
         b->config.layers = o->layers;
     if (!(b->stream = device_stream_create(o->backend, 1, err)))
@@ -211,7 +213,7 @@ static int time_steps(struct rankbench *b, struct run *r, struct k3_error *err)
 static void count_work(struct rankbench *b, struct run *r)
 {
     struct cost_layout layout = {b->o->tp, 1, 1};
-    struct cost_options options = {.dense = K3_BF16, .latents = b->limits.latents, .value_bytes = 4};
+    struct cost_options options = {.dense = b->o->dense, .latents = b->limits.latents, .value_bytes = 4};
     struct cost_step step = {
         .rows = b->o->prefill ? b->o->prefill : r->batch, .seqs = r->batch, .context = r->context, .outputs = r->batch};
     struct cost_work work;
@@ -238,8 +240,9 @@ static void show(struct rankbench *b, const struct run *r)
 
 static void head(const struct rankbench *b)
 {
-    printf("rank %d of tp=%d, backend %s, %d layers, a copy reaches %.0f GB/s (read and written)\n", b->o->rank,
-           b->o->tp, kern_stream_name(b->stream), b->config.layers, b->copy_gbs);
+    printf("rank %d of tp=%d, backend %s, %d layers, dense %s, a copy reaches %.0f GB/s (read and written)\n",
+           b->o->rank, b->o->tp, kern_stream_name(b->stream), b->config.layers, inventory_dense_name(b->o->dense),
+           b->copy_gbs);
     if (b->o->prefill)
         printf("prompt  context us/ex    ms/step      tok/s    TFLOP/s  exchanges\n");
     else
@@ -297,7 +300,7 @@ int rankbench(const struct rankbench_options *o, json_t *runs, struct k3_error *
         rc = run_all(&b, list, err);
     json_object_set_new(runs, "tp", json_integer(o->tp));
     json_object_set_new(runs, "rank", json_integer(o->rank));
-    json_object_set_new(runs, "dense", json_string("bf16"));
+    json_object_set_new(runs, "dense", json_string(inventory_dense_name(o->dense)));
     json_object_set_new(runs, "copy_GBps", json_real(b.copy_gbs));
     json_object_set_new(runs, "runs", list);
     finish(&b);

@@ -5,11 +5,13 @@
 #include <jansson.h>
 
 #include "common/error.h"
+#include "kernels/kernels.h"
 
 enum { RANKBENCH_LIST = 16 };
 
 struct rankbench_options {
     const char *config, *backend;
+    enum k3_dtype dense; /* of inventory_dtype()'s dense matrices */
     int tp, rank;
     int batch[RANKBENCH_LIST], batches;
     int context[RANKBENCH_LIST], contexts;

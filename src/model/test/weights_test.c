@@ -1,4 +1,5 @@
 /* weights_test.c - every rank gets its rows and columns; a checkpoint that is not the config's is refused by name */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include "common/alloc.h"
 #include "common/log.h"
+#include "model/quantize.h"
 #include "model/safetensors.h"
 #include "model/synthetic.h"
 #include "model/test/tree.h"
@@ -134,6 +136,46 @@ static void experts_may_be_bf16(void **state)
     c.mxfp4 = 0;
     assert_null(weights_load(*state, &c, &(struct shard){1, 0}, stream, NULL, &err));
     assert_non_null(strstr(err.text, "experts.0.w1.weight is missing"));
+}
+
+/* Root mean square of a matrix in a dense format. */
+static double spread(const struct k3_tensor *t)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < t->rows * t->cols; i++) {
+        uint8_t code = ((const uint8_t *)t->data)[i];
+        double scale = t->dtype == K3_MXFP8 ? ldexp(1, ((const uint8_t *)t->scale)[i / K3_MX_BLOCK] - 127)
+                                            : (double)((const float *)t->scale)[i / t->cols];
+        assert_int_not_equal(code & 0x7f, 0x7f); /* NaN */
+        sum += pow(quantize_value(code) * scale, 2);
+    }
+    return sqrt(sum / (double)(t->rows * t->cols));
+}
+
+static void synthetic_weights_have_the_dense_format(void **state)
+{
+    static const enum k3_dtype forms[] = {K3_FP8_E4M3, K3_MXFP8};
+    struct k3_config c;
+    struct k3_error err = {""};
+    (void)state;
+
+    read_small(&c, 1);
+    for (int i = 0; i < 2; i++) {
+        c.dense = forms[i];
+        struct weights *w = weights_synthetic(&c, &(struct shard){1, 0}, stream, &err);
+        if (!w)
+            fail_msg("%s", err.text);
+        const struct k3_tensor *q = weights_get(w, T_KDA_Q, 0), *head = weights_get(w, T_LM_HEAD, -1);
+        assert_int_equal(q->dtype, forms[i]);
+        /* synthetic.h: uniform up to the root of 3 over the columns */
+        double expected = sqrt(1.0 / (double)q->cols);
+        assert_true(fabs(spread(q) / expected - 1) < 0.05);
+        assert_true(fabs(spread(head) / expected - 1) < 0.05);
+        assert_int_equal(weights_get(w, T_EMBED, -1)->dtype, K3_BF16);
+        assert_int_equal(weights_get(w, T_NORM, -1)->dtype, K3_BF16);
+        weights_destroy(w);
+    }
 }
 
 static void tensors_are_described(void **state)
@@ -315,6 +357,7 @@ int main(void)
         test(every_rank_gets_its_share),
         test(experts_may_be_bf16),
         test(tensors_are_described),
+        test(synthetic_weights_have_the_dense_format),
         cmocka_unit_test(the_real_model_takes_what_the_budget_says),
         test(another_checkpoint_is_refused_by_name),
         test(a_gap_is_named_by_what_is_missing),
