@@ -80,6 +80,22 @@ mpi 2 k3served --file "$tmp/cut.conf" >"$tmp/out" 2>&1
 is $? 2 "a checkpoint that is cut short: exit code 2"
 like "$(grep ' err: ' "$tmp/out")" "^[^"$'\n'"]*cut/model.safetensors: [^"$'\n'"]*$" "and one sentence"
 
+# --- packs
+
+k3pack -q --model "$model" --out "$tmp/packs" --tp 2 >/dev/null
+sed "s|$model|$tmp/packs|" "$K3_CONF" >"$tmp/packs.conf"
+printf 'never' | dd of="$tmp/packs/rank1.k3pack" bs=1 seek=5000000 conv=notrunc status=none
+mpi 2 k3served --file "$tmp/packs.conf" >"$tmp/out" 2>&1
+result $((!$?)) "a pack that is damaged ends the engine"
+like "$(grep ' err: ' "$tmp/out")" "packs/rank1.k3pack: block 4 .* is not what its hash says: k3pack --tp 2 --rank 1 mends it" \
+    "with one sentence"
+wait_for 5 gone
+truncate -s 4096 "$tmp/packs/rank1.k3pack"
+mpi 2 k3served --file "$tmp/packs.conf" >"$tmp/out" 2>&1
+is $? 2 "one that is cut short: exit code 2"
+k3pack -q --model "$model" --out "$tmp/packs" --tp 2 >/dev/null
+sed -i "s|$model|$tmp/packs|" "$K3_CONF" # for all that follows
+
 # --- a rank that stands still
 
 sed -i "s/k3queued = {/& stall_timeout = 1.5;/" "$K3_CONF"
