@@ -446,6 +446,7 @@ int kern_experts(const struct experts_args *a, struct k3_stream *s)
 {
     int64_t width = a->z->cols, inner = a->w1->first.rows;
     REQUIRE(f32(a->z, a->z->rows, width) && f32(a->y, a->z->rows, width) && a->experts >= 1);
+    REQUIRE(a->first >= 0 && a->held >= 1 && a->held <= a->experts - a->first);
     REQUIRE(a->topk >= 1 && a->topk <= K3_MAX_TOPK && a->beta > 0 && a->linear_beta > 0);
     REQUIRE(expert_matrix(a->w1, inner, width) && expert_matrix(a->w3, inner, width));
     REQUIRE(expert_matrix(a->w2, width, inner) && width % K3_MX_BLOCK == 0 && inner % K3_MX_BLOCK == 0);

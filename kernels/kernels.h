@@ -380,8 +380,8 @@ struct router_args {
 };
 int kern_router(const struct router_args *a, struct k3_stream *s);
 
-/* The routed experts of one layer: expert e's matrix is `first` with data and scale moved on by e times their steps.
- */
+/* Routed experts of one layer: the matrix of the e-th of them is `first` with data and scale moved on by e times their
+ * steps. */
 struct kern_expert_matrix {
     struct k3_tensor first; /* MXFP4 or BF16 [out, in] */
     int64_t data_step;      /* bytes from an expert to the next */
@@ -389,13 +389,15 @@ struct kern_expert_matrix {
 };
 
 /* y[t] = sum_j weight[t,j] * w2_e SiTU(w1_e z[t], w3_e z[t]), e = id[t,j].  A row may name an expert twice.
- * The three matrices are of one dtype, their widths multiples of K3_MX_BLOCK.  EINVAL for an expert that is not there,
- * on the CPU backends.  On a rank that holds a part of the inner width, y is its part of the sum. */
+ * The three matrices are of one dtype, their widths multiples of K3_MX_BLOCK.  EINVAL for an id that is no expert's,
+ * on the CPU backends.  On a rank that holds some of the experts, or a part of the inner width, y is its part of the
+ * sum: of experts held elsewhere nothing is added. */
 struct experts_args {
-    const struct k3_tensor *z; /* [T, L] */
-    const int32_t *id;         /* [T, topk] */
-    const float *weight;       /* [T, topk] */
-    int32_t topk, experts;
+    const struct k3_tensor *z;                /* [T, L] */
+    const int32_t *id;                        /* [T, topk] */
+    const float *weight;                      /* [T, topk] */
+    int32_t topk, experts;                    /* ids are below `experts` */
+    int32_t first, held;                      /* the matrices are those of ids [first, first + held) */
     const struct kern_expert_matrix *w1, *w3; /* [I, L] */
     const struct kern_expert_matrix *w2;      /* [L, I] */
     const struct k3_tensor *y;                /* F32 [T, L] */

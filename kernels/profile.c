@@ -162,25 +162,31 @@ static struct cost cost_mla_attend(struct kern_profile *p, const struct mla_atte
         2 * heads * (pairs * (K3_QK_DIM + K3_V_DIM) + (uint64_t)b->rows * K3_LATENT_DIM * (K3_NOPE_DIM + K3_V_DIM))};
 }
 
-static uint64_t distinct_experts(struct kern_profile *p, const struct experts_args *a)
+/* Of those that are held: how often they are chosen, and how many of them. */
+static uint64_t count_choices(struct kern_profile *p, const struct experts_args *a, uint64_t *distinct)
 {
     int64_t picks = a->z->rows * a->topk;
-    uint64_t distinct = 0;
+    uint64_t choices = 0;
 
-    if (p->chosen_room < a->experts) {
-        uint8_t *more = realloc(p->chosen, (size_t)a->experts);
+    *distinct = 0;
+
+    if (p->chosen_room < a->held) {
+        uint8_t *more = realloc(p->chosen, (size_t)a->held);
         if (more == NULL)
             return 0;
         p->chosen = more;
-        p->chosen_room = a->experts;
+        p->chosen_room = a->held;
     }
-    memset(p->chosen, 0, (size_t)a->experts);
-    for (int64_t i = 0; i < picks; i++)
-        if (a->id[i] >= 0 && a->id[i] < a->experts && !p->chosen[a->id[i]]) {
-            p->chosen[a->id[i]] = 1;
-            distinct++;
-        }
-    return distinct;
+    memset(p->chosen, 0, (size_t)a->held);
+    for (int64_t i = 0; i < picks; i++) {
+        if (a->id[i] < a->first || a->id[i] - a->first >= a->held)
+            continue;
+        uint8_t *chosen = &p->chosen[a->id[i] - a->first];
+        *distinct += !*chosen;
+        *chosen = 1;
+        choices++;
+    }
+    return choices;
 }
 
 static struct cost cost_experts(struct kern_profile *p, const struct experts_args *a)
@@ -189,7 +195,9 @@ static struct cost cost_experts(struct kern_profile *p, const struct experts_arg
     uint64_t one = weight_bytes(w1) + weight_bytes(w3) + weight_bytes(w2);
     uint64_t products = (uint64_t)(w1->rows * w1->cols + w3->rows * w3->cols + w2->rows * w2->cols);
 
-    return (struct cost){distinct_experts(p, a) * one, 2 * (uint64_t)(a->z->rows * a->topk) * products};
+    uint64_t distinct, choices = count_choices(p, a, &distinct);
+
+    return (struct cost){distinct * one, 2 * choices * products};
 }
 
 /* --- between the caller and the backend ----------------------------------------------------------------------------

@@ -12,6 +12,6 @@ for n in 1 2 3 4; do
         result $? "$n ranks: ${line#*ok }"
     done <<<"$checks"
 done
-is $tap_count 72 "every check was made"
+is $tap_count 76 "every check was made"
 fails 7 "abort ends every rank with its exit code" mpi 3 "$ranks" abort
 done_testing

@@ -163,7 +163,7 @@ static void bench_experts(enum k3_dtype dtype, int rows, int experts, int topk, 
     w3.first.data = arena + (size_t)experts * matrix;
     w2.first.data = arena + (size_t)experts * matrix * 2;
     double us = time_graph(calls, [&](int i) {
-        struct experts_args a = {&z, id + i * pairs, weight, topk, experts, &w1, &w3, &w2, &y, 4, 25};
+        struct experts_args a = {&z, id + i * pairs, weight, topk, experts, 0, experts, &w1, &w3, &w2, &y, 4, 25};
         need(kern_experts(&a, stream) == 0, "experts");
     });
     double bytes = distinct / calls * 3 * (double)(matrix + w1.scale_step);

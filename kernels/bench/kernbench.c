@@ -192,7 +192,8 @@ static void bench_experts(struct k3_stream *s, int64_t rows, int experts, int to
             m[i].scale_step = inner * width / K3_MX_BLOCK;
         }
         double t = now();
-        kern_experts(&(struct experts_args){&z, id, weight, topk, experts, &m[0], &m[1], &m[2], &y, 4, 25}, s);
+        kern_experts(&(struct experts_args){&z, id, weight, topk, experts, 0, experts, &m[0], &m[1], &m[2], &y, 4, 25},
+                     s);
         t = now() - t;
         if (t < best) {
             best = t;

@@ -17,9 +17,10 @@ struct group {
     float *gate, *h;     /* [pairs of the group, inner] */
 };
 
-static struct k3_tensor expert(const struct kern_expert_matrix *m, int64_t e)
+static struct k3_tensor expert(const struct experts_args *a, const struct kern_expert_matrix *m, int32_t id)
 {
     struct k3_tensor w = m->first;
+    int64_t e = id - a->first;
     w.data = (uint8_t *)w.data + e * m->data_step;
     if (w.scale != NULL)
         w.scale = (uint8_t *)w.scale + e * m->scale_step;
@@ -44,7 +45,7 @@ static void inner_part(struct cpu_worker *worker, const void *arg)
     int64_t i0, i1, inner = a->w1->first.rows;
     cpu_share(worker, inner, 16, &i0, &i1);
     for (int p = g->begin, n; p < g->end && i0 < i1; p += n) {
-        struct k3_tensor w1 = expert(a->w1, a->id[g->pair[p]]), w3 = expert(a->w3, a->id[g->pair[p]]);
+        struct k3_tensor w1 = expert(a, a->w1, a->id[g->pair[p]]), w3 = expert(a, a->w3, a->id[g->pair[p]]);
         const float *z[CPU_TILE_ROWS];
         float *gate[CPU_TILE_ROWS], *up[CPU_TILE_ROWS];
         n = run_length(g, p);
@@ -70,7 +71,7 @@ static void outer_part(struct cpu_worker *worker, const void *arg)
     int64_t l0, l1, inner = a->w1->first.rows;
     cpu_share(worker, a->y->cols, 16, &l0, &l1);
     for (int p = g->begin, n; p < g->end && l0 < l1; p += n) {
-        struct k3_tensor w2 = expert(a->w2, a->id[g->pair[p]]);
+        struct k3_tensor w2 = expert(a, a->w2, a->id[g->pair[p]]);
         const float *h[CPU_TILE_ROWS];
         float *y[CPU_TILE_ROWS], weight[CPU_TILE_ROWS];
         n = run_length(g, p);
@@ -83,18 +84,26 @@ static void outer_part(struct cpu_worker *worker, const void *arg)
     }
 }
 
-/* Counting sort of the pairs of rows [t0, t1). */
+static int is_held(const struct experts_args *a, int32_t id)
+{
+    return id >= a->first && id - a->first < a->held;
+}
+
+/* Counting sort of the pairs of rows [t0, t1) whose experts are held; returns their number. */
 static int sort_pairs(const struct experts_args *a, int64_t t0, int64_t t1, int32_t *first, int32_t *pair)
 {
     int begin = (int)(t0 * a->topk), end = (int)(t1 * a->topk);
-    memset(first, 0, (size_t)(a->experts + 1) * sizeof *first);
+    memset(first, 0, (size_t)(a->held + 1) * sizeof *first);
     for (int p = begin; p < end; p++)
-        first[a->id[p] + 1]++;
-    for (int e = 0; e < a->experts; e++)
+        if (is_held(a, a->id[p]))
+            first[a->id[p] - a->first + 1]++;
+    for (int e = 0; e < a->held; e++)
         first[e + 1] += first[e];
+    int pairs = first[a->held];
     for (int p = begin; p < end; p++)
-        pair[first[a->id[p]]++] = p;
-    return end - begin;
+        if (is_held(a, a->id[p]))
+            pair[first[a->id[p] - a->first]++] = p;
+    return pairs;
 }
 
 static void run_rows(const struct experts_args *a, struct k3_stream *s, int64_t t0, int64_t t1)
@@ -121,7 +130,7 @@ static void run_rows(const struct experts_args *a, struct k3_stream *s, int64_t 
 int CPU(experts)(const struct experts_args *a, struct k3_stream *s)
 {
     int64_t rows = a->z->rows, tile = MAX_PAIRS / a->topk;
-    int bad = a->experts > MAX_EXPERTS || a->w1->first.rows > CPU_SHARED_FLOATS / 2 || rows > INT32_MAX / a->topk;
+    int bad = a->held > MAX_EXPERTS || a->w1->first.rows > CPU_SHARED_FLOATS / 2 || rows > INT32_MAX / a->topk;
     for (int64_t p = 0; !bad && p < rows * a->topk; p++)
         bad = a->id[p] < 0 || a->id[p] >= a->experts;
     if (bad) {

@@ -10,7 +10,10 @@
  * router among them, are done.
  *
  * Many rows: the pairs are sorted by expert and cut into tiles of one expert; tiles_part makes the inner activations of
- * a tile, then w2's products for a slab of columns, F32, which add_choices adds up. */
+ * a tile, then w2's products for a slab of columns, F32, which add_choices adds up.
+ *
+ * A rank may hold only some of the experts: pairs of the others are passed over, and what lies in the workspace for
+ * them is never looked at.  Matrices are counted from the first that is held. */
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/situ.h"
@@ -26,6 +29,9 @@ enum {
     STAGES = 4,
     MOST_EXPERTS = 8192
 };
+
+/* A bit for each WARPS-th choice of a row. */
+const uint32_t EVERY_WARPTH = 0xffffffffu / ((1u << WARPS) - 1);
 
 /* Blocks an SM that the kernels for few rows are compiled for: code for sm_12x takes more registers. */
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 1200
@@ -46,8 +52,13 @@ template <class F> __device__ static struct cuda_weights row_of(const struct exp
 
 struct choices {
     const int32_t *id;
-    int32_t pairs, topk;
+    int32_t pairs, topk, first, held;
 };
+
+__device__ static bool is_held(const struct choices &c, int id)
+{
+    return (uint32_t)(id - c.first) < (uint32_t)c.held;
+}
 
 /* Inner activation i of pair p: a pair's lie in units, those of the four lanes of a weight row side by side, as the
  * second product reads them. */
@@ -67,7 +78,7 @@ struct gate_and_up {
 
 /* The pairs of pair p's expert, into `member`: none where an earlier pair has it.  All pairs are looked at while they
  * are few; more stay alone. */
-__device__ static int find_members(const struct choices &c, int p, int e, int16_t *member, int *count)
+__device__ static int find_members(const struct choices &c, int p, int id, int16_t *member, int *count)
 {
     __shared__ int earlier;
 
@@ -77,7 +88,7 @@ __device__ static int find_members(const struct choices &c, int p, int e, int16_
         *count = earlier = 0;
     __syncthreads();
     for (int q = (int)threadIdx.x; q < c.pairs; q += THREADS)
-        if (c.id[q] == e) {
+        if (c.id[q] == id) {
             if (q < p)
                 earlier = 1;
             else
@@ -106,7 +117,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
 
     cuda_wait();
     cuda_next();
-    int e = c.id[p], members = find_members(c, p, e, member, &count);
+    int id = c.id[p], e = id - c.first, members = is_held(c, id) ? find_members(c, p, id, member, &count) : 0;
     for (int m0 = 0; m0 < members; m0 += held) {
         int octet = warp / segments, here = min(held, members - m0);
         int turns = octet < octets ? (octets - octet + streams - 1) / streams * n : 0, left = n;
@@ -212,18 +223,20 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
     __shared__ float sums[K3_MAX_TOPK][16], share[K3_MAX_TOPK];
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, t = (int)blockIdx.y;
     int chunks = (inner + F::CHUNK - 1) / F::CHUNK, units = chunks * F::UNITS * 4;
-    int turns = warp < c.topk ? (c.topk - warp + WARPS - 1) / WARPS * chunks : 0;
-    uint4 *ring = room + warp * DEPTH * 64 + lane, *held = room + WARPS * DEPTH * 64;
+    uint4 *ring = room + warp * DEPTH * 64 + lane, *row = room + WARPS * DEPTH * 64;
     uint32_t scale[DEPTH][2];
-    int next_j = warp, next_c = 0;
     struct cuda_weights at[2];
     const int32_t *id = c.id + t * c.topk;
-    const uint4 *mine = h + (int64_t)t * c.topk * units;
+    /* Choices whose experts are held, a bit each; a warp has every eighth, and takes the lowest next. */
+    uint32_t here = __ballot_sync(0xffffffffu, lane < c.topk && is_held(c, id[lane]));
+    uint32_t mine = here & EVERY_WARPTH << warp, to_read = mine, to_add = mine;
+    int turns = __popc(mine) * chunks, next_c = 0;
+    const uint4 *x_row = h + (int64_t)t * c.topk * units;
 
     auto find = [&] {
-        int64_t row = (int64_t)blockIdx.x * 16 + lane / 4, e = id[next_j];
-        at[0] = row_of<F>(w2, e, row);
-        at[1] = row_of<F>(w2, e, row + 8);
+        int64_t out = (int64_t)blockIdx.x * 16 + lane / 4, e = id[__ffs(to_read) - 1] - c.first;
+        at[0] = row_of<F>(w2, e, out);
+        at[1] = row_of<F>(w2, e, out + 8);
     };
     auto next = [&](uint4 *to, uint32_t(&factor)[2]) {
         int k = next_c * F::CHUNK + lane % 4 * (F::CHUNK / 4);
@@ -233,8 +246,8 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
         }
         if (++next_c == chunks) {
             next_c = 0;
-            next_j += WARPS;
-            if (next_j < c.topk)
+            to_read &= to_read - 1;
+            if (to_read)
                 find();
         }
     };
@@ -252,26 +265,27 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
         share[threadIdx.x] = weight[t * c.topk + threadIdx.x];
     if (hold) {
         for (int i = (int)threadIdx.x; i < c.topk * units; i += THREADS)
-            held[i] = mine[i];
-        mine = held;
+            row[i] = x_row[i];
+        x_row = row;
     }
     __syncthreads();
 
     float sum[2][4] = {};
-    int j = warp, at_c = 0;
+    int at_c = 0;
     for (int turn = 0; turn < turns; turn += DEPTH) {
 #pragma unroll
         for (int i = 0; i < DEPTH; i++) {
             if (turn + i >= turns)
                 break;
-            const uint4 *x = mine + j * units + at_c * F::UNITS * 4 + lane;
-            bool here = lane < 4 && at_c * F::CHUNK + lane * (F::CHUNK / 4) < inner;
+            int j = __ffs(to_add) - 1;
+            const uint4 *x = x_row + j * units + at_c * F::UNITS * 4 + lane;
+            bool inside = lane < 4 && at_c * F::CHUNK + lane * (F::CHUNK / 4) < inner;
             cuda_copies_wait<DEPTH - 1>();
             uint4 w[2] = {ring[i * 64], ring[i * 64 + 32]};
 #pragma unroll
             for (int u = 0; u < F::UNITS; u++) {
                 uint4 none = make_uint4(0, 0, 0, 0), v = none;
-                if (here)
+                if (inside)
                     v = x[u * 4];
                 for (int o = 0; o < 2; o++)
                     cuda_mma_unit(sum[o], v, none, F::unit(w[o], scale[i][o], u));
@@ -286,7 +300,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
                     sum[o][0] = sum[o][1] = sum[o][2] = sum[o][3] = 0;
                 }
                 at_c = 0;
-                j += WARPS;
+                to_add &= to_add - 1;
             }
         }
     }
@@ -294,7 +308,8 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (threadIdx.x < 16) {
         float total = 0;
         for (int i = 0; i < c.topk; i++)
-            total = fmaf(share[i], chunks > 0 ? sums[i][threadIdx.x] : 0, total);
+            if (here >> i & 1)
+                total = fmaf(share[i], chunks > 0 ? sums[i][threadIdx.x] : 0, total);
         y[t][blockIdx.x * 16 + threadIdx.x] = total;
     }
 }
@@ -308,27 +323,28 @@ struct tile {
 
 struct plan {
     int32_t *tiles;    /* their number */
-    struct tile *tile; /* [experts + pairs / TILE] */
-    int32_t *pair;     /* [pairs], sorted by expert */
+    struct tile *tile; /* [held + pairs / TILE] */
+    int32_t *pair;     /* [pairs], those of experts that are held, sorted by expert */
 };
 
 /* One block: how often each expert is chosen, where its pairs begin, the pairs.  The order of an expert's pairs is any.
  */
-static __global__ void __launch_bounds__(1024) sort_pairs(struct choices c, int experts, struct plan p)
+static __global__ void __launch_bounds__(1024) sort_pairs(struct choices c, struct plan p)
 {
-    extern __shared__ int at[]; /* [experts]: count, then place of the next pair */
+    extern __shared__ int at[]; /* [held]: count, then place of the next pair */
     __shared__ int room[32][2];
-    int me = (int)threadIdx.x, lane = me % 32, each = (experts + 1023) / 1024, pairs = 0, tiles = 0;
+    int me = (int)threadIdx.x, lane = me % 32, each = (c.held + 1023) / 1024, pairs = 0, tiles = 0;
 
     cuda_next();
     cuda_wait();
-    for (int e = me; e < experts; e += 1024)
+    for (int e = me; e < c.held; e += 1024)
         at[e] = 0;
     __syncthreads();
     for (int q = me; q < c.pairs; q += 1024)
-        atomicAdd(&at[c.id[q]], 1);
+        if (is_held(c, c.id[q]))
+            atomicAdd(&at[c.id[q] - c.first], 1);
     __syncthreads();
-    for (int e = me * each; e < min((me + 1) * each, experts); e++) {
+    for (int e = me * each; e < min((me + 1) * each, c.held); e++) {
         pairs += at[e];
         tiles += (at[e] + TILE - 1) / TILE;
     }
@@ -347,7 +363,7 @@ static __global__ void __launch_bounds__(1024) sort_pairs(struct choices c, int 
         pairs_before += room[i][0];
         tiles_before += room[i][1];
     }
-    for (int e = me * each; e < min((me + 1) * each, experts); e++) {
+    for (int e = me * each; e < min((me + 1) * each, c.held); e++) {
         int n = at[e];
         at[e] = pairs_before;
         for (int i = 0; i < n; i += TILE)
@@ -358,7 +374,8 @@ static __global__ void __launch_bounds__(1024) sort_pairs(struct choices c, int 
         *p.tiles = tiles_before;
     __syncthreads();
     for (int q = me; q < c.pairs; q += 1024)
-        p.pair[atomicAdd(&at[c.id[q]], 1)] = q;
+        if (is_held(c, c.id[q]))
+            p.pair[atomicAdd(&at[c.id[q] - c.first], 1)] = q;
 }
 
 /* z as BF16 units, in the order that the first product reads them. */
@@ -487,7 +504,7 @@ static __global__ void __launch_bounds__(THREADS, 1) tiles_part(const __grid_con
 }
 
 /* y[t, column + l] = sum_j weight[t,j] u[t,j,l] */
-static __global__ void add_choices(const float *u, int cols, const float *weight, int topk, struct cuda_rows y,
+static __global__ void add_choices(const float *u, int cols, const float *weight, struct choices c, struct cuda_rows y,
                                    int column)
 {
     int t = (int)blockIdx.x, l = (int)(blockIdx.y * THREADS + threadIdx.x);
@@ -497,8 +514,9 @@ static __global__ void add_choices(const float *u, int cols, const float *weight
     cuda_wait();
     if (l >= cols)
         return;
-    for (int j = 0; j < topk; j++)
-        total = fmaf(weight[t * topk + j], u[(int64_t)(t * topk + j) * cols + l], total);
+    for (int j = t * c.topk; j < (t + 1) * c.topk; j++)
+        if (is_held(c, c.id[j]))
+            total = fmaf(weight[j], u[(int64_t)j * cols + l], total);
     y[t][column + l] = total;
 }
 
@@ -524,7 +542,7 @@ static int run_few(const struct experts_args *a, struct k3_stream *s, int64_t t0
 {
     int32_t inner = (int32_t)a->w1->first.rows, width = (int32_t)a->z->cols;
     int chunks = (width + F::CHUNK - 1) / F::CHUNK, segments = cuda_segments(chunks, WARPS), streams = WARPS / segments;
-    struct choices c = {a->id + t0 * a->topk, rows * a->topk, a->topk};
+    struct choices c = {a->id + t0 * a->topk, rows * a->topk, a->topk, a->first, a->held};
     struct gate_and_up g = {matrix_of(a->w1), matrix_of(a->w3), width, inner, 0, a->beta, a->linear_beta};
     int held = rows == 1 || c.pairs > SHARED_PAIRS ? 1 : HELD;
     size_t ring = WARPS * DEPTH * 1024, x = (size_t)(chunks * F::CHUNK / 8 + PITCH_PAD / 8) * 16, most = 96 << 10;
@@ -571,7 +589,7 @@ static int lay_out(const struct experts_args *a, const struct k3_stream *s, int 
     int z_chunks = (int)(a->z->cols + F::CHUNK - 1) / F::CHUNK,
         h_chunks = (int)(a->w1->first.rows + F::CHUNK - 1) / F::CHUNK;
 
-    r->tiles = a->experts + (int)(pairs / TILE);
+    r->tiles = a->held + (int)(pairs / TILE);
     r->z = (uint4 *)take((size_t)rows * z_chunks * F::CHUNK * 2);
     r->h = (__nv_bfloat16 *)take(pairs * h_chunks * F::CHUNK * 2);
     r->plan.tiles = (int32_t *)take(4);
@@ -588,7 +606,7 @@ static int run_many(const struct experts_args *a, struct k3_stream *s, int64_t t
 {
     int32_t inner = (int32_t)a->w1->first.rows, width = (int32_t)a->z->cols,
             columns = width < r->columns ? width : r->columns;
-    struct choices c = {a->id + t0 * a->topk, rows * a->topk, a->topk};
+    struct choices c = {a->id + t0 * a->topk, rows * a->topk, a->topk, a->first, a->held};
     struct cuda_rows z = cuda_rows_of(a->z), y = cuda_rows_of(a->y);
     size_t room = sizeof(struct tile_stage<F>) * STAGES;
     struct tiled first = {matrix_of(a->w1), matrix_of(a->w3), width, inner, a->topk, a->topk, r->z, 0, NULL, 0, r->h,
@@ -598,7 +616,7 @@ static int run_many(const struct experts_args *a, struct k3_stream *s, int64_t t
 
     z.data += t0 * z.stride;
     y.data += t0 * y.stride;
-    if (cuda_launch(s, "experts", sort_pairs, 1, 1024, (size_t)a->experts * 4, c, a->experts, r->plan) < 0 ||
+    if (cuda_launch(s, "experts", sort_pairs, 1, 1024, (size_t)a->held * 4, c, r->plan) < 0 ||
         cuda_launch(s, "experts", round_z<F>, rows, THREADS, 0, z, width, (width + F::CHUNK - 1) / F::CHUNK, r->z) <
             0 ||
         cuda_launch(s, "experts", tiles_part<F, true, FAST>, dim3(r->tiles, (inner / 8 + WARPS - 1) / WARPS), THREADS,
@@ -611,7 +629,7 @@ static int run_many(const struct experts_args *a, struct k3_stream *s, int64_t t
         if (cuda_launch(s, "experts", tiles_part<F, false, FAST>,
                         dim3(r->tiles, (second.u_cols / 16 + WARPS - 1) / WARPS), THREADS, room, second, r->plan) < 0 ||
             cuda_launch(s, "experts", add_choices, dim3(rows, (second.u_cols + THREADS - 1) / THREADS), THREADS, 0,
-                        r->u, second.u_cols, a->weight + t0 * a->topk, a->topk, y, l) < 0)
+                        r->u, second.u_cols, a->weight + t0 * a->topk, c, y, l) < 0)
             return -1;
     }
     return 0;
@@ -631,7 +649,7 @@ template <class F, bool FAST> static int run(const struct experts_args *a, struc
     for (int64_t t = 0, n; t < rows; t += n) {
         int rc;
         n = rows - t < most ? rows - t : most;
-        if (n * a->topk > SHARED_PAIRS && a->experts <= MOST_EXPERTS && h_chunks > 0) {
+        if (n * a->topk > SHARED_PAIRS && a->held <= MOST_EXPERTS && h_chunks > 0) {
             while (n > 1 && !lay_out<F>(a, s, (int)n, &r))
                 n = (n + 1) / 2;
             rc = lay_out<F>(a, s, (int)n, &r) ? run_many<F, FAST>(a, s, t, (int32_t)n, &r)

@@ -3,6 +3,7 @@
 
 #include "kernels/ref/ref.h"
 
+/* The e-th of those that are held. */
 static struct k3_tensor expert(const struct kern_expert_matrix *m, int e)
 {
     struct k3_tensor w = m->first;
@@ -30,11 +31,13 @@ int ref_experts(const struct experts_args *a, struct k3_stream *s)
         for (int64_t l = 0; l < width; l++)
             y[l] = 0;
         for (int j = 0; j < a->topk; j++) {
-            int e = a->id[t * a->topk + j];
-            if (e < 0 || e >= a->experts) {
+            int id = a->id[t * a->topk + j], e = id - a->first;
+            if (id < 0 || id >= a->experts) {
                 errno = EINVAL;
                 return -1;
             }
+            if (e < 0 || e >= a->held)
+                continue;
             struct k3_tensor w1 = expert(a->w1, e), w3 = expert(a->w3, e), w2 = expert(a->w2, e);
             for (int64_t i = 0; i < inner; i++)
                 h[i] = ref_situ_of(dot(&w1, i, a->z, t), dot(&w3, i, a->z, t), a->beta, a->linear_beta);

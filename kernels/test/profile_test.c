@@ -102,6 +102,7 @@ static void an_expert_that_several_rows_chose_is_read_once(void **state)
                                                          .weight = weight,
                                                          .topk = 2,
                                                          .experts = 3,
+                                                         .held = 3,
                                                          .w1 = &m1,
                                                          .w3 = &m3,
                                                          .w2 = &m2,

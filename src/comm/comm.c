@@ -59,6 +59,8 @@ void comm_destroy(struct comm *c)
 
     int saved = errno;
     comm_detach(c);
+    comm_destroy(c->pipeline);
+    comm_destroy(c->stage);
     c->ops->destroy(c);
     errno = saved;
 }
@@ -73,10 +75,35 @@ int comm_size(const struct comm *c)
     return c->size;
 }
 
+int comm_divide(struct comm *c, int stages, struct k3_error *err)
+{
+    errno = EINVAL;
+    if (stages == 1)
+        return 0;
+    if (stages < 1 || c->size % stages || !c->ops->split)
+        return k3_errorf(err, "%d ranks cannot be divided into %d stages", c->size, stages);
+    int tp = c->size / stages;
+    if (!(c->stage = c->ops->split(c, c->rank / tp, err)) || !(c->pipeline = c->ops->split(c, c->rank % tp, err)))
+        return -1;
+    return 0;
+}
+
+struct comm *comm_stage(struct comm *c)
+{
+    return c->stage ? c->stage : c;
+}
+
+struct comm *comm_pipeline(struct comm *c)
+{
+    return c->pipeline;
+}
+
 int comm_attach(struct comm *c, struct k3_stream *s, struct k3_error *err)
 {
     if (c->size == 1 || kern_is_host(s) || c->alone)
         return 0;
+    if (c->stage) /* a stage that fails must not leave the others waiting for it in their pipelines */
+        return comm_agree(c, comm_attach(c->stage, s, err), err) < 0 ? -1 : comm_attach(c->pipeline, s, err);
 #ifdef HAVE_NCCL
     c->device = comm_nccl_create(c, s, err);
     return c->device ? 0 : -1;
@@ -88,7 +115,11 @@ int comm_attach(struct comm *c, struct k3_stream *s, struct k3_error *err)
 
 void comm_detach(struct comm *c)
 {
-    if (!c || !c->device)
+    if (!c)
+        return;
+    comm_detach(c->pipeline);
+    comm_detach(c->stage);
+    if (!c->device)
         return;
 
     int saved = errno;
@@ -123,6 +154,31 @@ int comm_lay_columns(struct k3_stream *s, const float *const *part, const int64_
             return -1;
     }
     return 0;
+}
+
+/* A rank says nothing to itself. */
+static int is_other(const struct comm *c, int rank, struct k3_error *err)
+{
+    errno = EINVAL;
+    return rank >= 0 && rank < c->size && rank != c->rank
+               ? 0
+               : k3_errorf(err, "rank %d of %d has no other rank %d", c->rank, c->size, rank);
+}
+
+int comm_send(struct comm *c, struct k3_stream *s, const float *const *part, int parts, size_t count, int to,
+              struct k3_error *err)
+{
+    if (is_other(c, to, err) < 0)
+        return -1;
+    return (c->device ? c->device->send : c->ops->send)(c, s, part, parts, count, to, err);
+}
+
+int comm_receive(struct comm *c, struct k3_stream *s, float *const *part, int parts, size_t count, int from,
+                 struct k3_error *err)
+{
+    if (is_other(c, from, err) < 0)
+        return -1;
+    return (c->device ? c->device->receive : c->ops->receive)(c, s, part, parts, count, from, err);
 }
 
 int comm_allgather(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err)

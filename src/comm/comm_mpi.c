@@ -24,7 +24,8 @@ enum {
 
 struct comm_mpi {
     struct comm base;
-    MPI_Comm world;
+    MPI_Comm ranks;
+    int is_part;                                      /* of another, which ends MPI */
     int *send_count, *send_at, *recv_count, *recv_at; /* [size] each */
     float *buffer;                                    /* [BLOCK + size] */
     float *packed;                                    /* [BLOCK]: what goes out of several rows or matrices */
@@ -65,7 +66,7 @@ static void add_in_rank_order(float *x, const float *parts, int size, int n)
 
 static int allreduce_whole(struct comm_mpi *m, float *x, int n, struct k3_error *err)
 {
-    MPI_TRY(MPI_Allgather(x, n, MPI_FLOAT, m->buffer, n, MPI_FLOAT, m->world));
+    MPI_TRY(MPI_Allgather(x, n, MPI_FLOAT, m->buffer, n, MPI_FLOAT, m->ranks));
     add_in_rank_order(x, m->buffer, m->base.size, n);
     return 0;
 }
@@ -84,9 +85,9 @@ static int allreduce_pieces(struct comm_mpi *m, float *x, int n, struct k3_error
         m->recv_at[r] = r * mine;
     }
     MPI_TRY(MPI_Alltoallv(x, m->send_count, m->send_at, MPI_FLOAT, m->buffer, m->recv_count, m->recv_at, MPI_FLOAT,
-                          m->world));
+                          m->ranks));
     add_in_rank_order(x + m->send_at[rank], m->buffer, size, mine);
-    MPI_TRY(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, m->send_count, m->send_at, MPI_FLOAT, m->world));
+    MPI_TRY(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, m->send_count, m->send_at, MPI_FLOAT, m->ranks));
     return 0;
 }
 
@@ -140,7 +141,7 @@ static int gather_rows(struct comm_mpi *m, const struct comm_columns *matrix, in
         at += n * width;
     }
     MPI_TRY(
-        MPI_Allgatherv(from, m->recv_count[rank], MPI_FLOAT, landing, m->recv_count, m->recv_at, MPI_FLOAT, m->world));
+        MPI_Allgatherv(from, m->recv_count[rank], MPI_FLOAT, landing, m->recv_count, m->recv_at, MPI_FLOAT, m->ranks));
     for (int r = 0; r < size && !plain; r++) {
         const float *part = landing + m->recv_at[r];
         for (int i = 0; i < matrices; i++) {
@@ -183,11 +184,31 @@ static int check_bytes(size_t bytes, struct k3_error *err)
     return k3_errorf(err, "a message of %zu bytes between ranks is longer than %d", bytes, INT_MAX);
 }
 
+static int mpi_send(struct comm *c, struct k3_stream *s, const float *const *part, int parts, size_t count, int to,
+                    struct k3_error *err)
+{
+    if (come_to_rest(s, err) < 0 || check_bytes(count * sizeof **part, err) < 0)
+        return -1;
+    for (int i = 0; i < parts; i++)
+        MPI_TRY(MPI_Send(part[i], (int)count, MPI_FLOAT, to, 0, self(c)->ranks));
+    return 0;
+}
+
+static int mpi_receive(struct comm *c, struct k3_stream *s, float *const *part, int parts, size_t count, int from,
+                       struct k3_error *err)
+{
+    if (come_to_rest(s, err) < 0 || check_bytes(count * sizeof **part, err) < 0)
+        return -1;
+    for (int i = 0; i < parts; i++)
+        MPI_TRY(MPI_Recv(part[i], (int)count, MPI_FLOAT, from, 0, self(c)->ranks, MPI_STATUS_IGNORE));
+    return 0;
+}
+
 static int mpi_allgather(struct comm *c, const void *mine, void *all, size_t bytes, struct k3_error *err)
 {
     if (check_bytes(bytes, err) < 0)
         return -1;
-    MPI_TRY(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, self(c)->world));
+    MPI_TRY(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, self(c)->ranks));
     return 0;
 }
 
@@ -195,7 +216,7 @@ static int mpi_broadcast(struct comm *c, void *data, size_t bytes, int root, str
 {
     if (check_bytes(bytes, err) < 0)
         return -1;
-    MPI_TRY(MPI_Bcast(data, (int)bytes, MPI_BYTE, root, self(c)->world));
+    MPI_TRY(MPI_Bcast(data, (int)bytes, MPI_BYTE, root, self(c)->ranks));
     return 0;
 }
 
@@ -225,7 +246,7 @@ static int mpi_broadcast_idle(struct comm *c, void *data, size_t bytes, int root
 
     if (check_bytes(bytes, err) < 0)
         return -1;
-    MPI_TRY(MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, self(c)->world, &request));
+    MPI_TRY(MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, self(c)->ranks, &request));
     for (int64_t start = now_ns();; nap(now_ns() - start)) {
         MPI_TRY(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
         if (done)
@@ -235,35 +256,41 @@ static int mpi_broadcast_idle(struct comm *c, void *data, size_t bytes, int root
 
 static int mpi_barrier(struct comm *c, struct k3_error *err)
 {
-    MPI_TRY(MPI_Barrier(self(c)->world));
+    MPI_TRY(MPI_Barrier(self(c)->ranks));
     return 0;
 }
 
 static void mpi_abort(struct comm *c, int code)
 {
-    MPI_Abort(self(c)->world, code);
+    MPI_Abort(self(c)->ranks, code);
 }
 
 static void mpi_destroy(struct comm *c)
 {
     struct comm_mpi *m = self(c);
 
-    if (m->world != MPI_COMM_NULL)
-        MPI_Comm_free(&m->world);
-    MPI_Finalize();
+    if (m->ranks != MPI_COMM_NULL)
+        MPI_Comm_free(&m->ranks);
+    if (!m->is_part)
+        MPI_Finalize();
     free(m->send_count);
     free(m->buffer);
     free(m->packed);
     free(m);
 }
 
+static struct comm *mpi_split(struct comm *c, int colour, struct k3_error *err);
+
 static const struct comm_ops mpi_ops = {
     .allreduce = mpi_allreduce,
     .allgather_columns = mpi_allgather_columns,
+    .send = mpi_send,
+    .receive = mpi_receive,
     .allgather = mpi_allgather,
     .broadcast = mpi_broadcast,
     .broadcast_idle = mpi_broadcast_idle,
     .barrier = mpi_barrier,
+    .split = mpi_split,
     .abort = mpi_abort,
     .destroy = mpi_destroy,
 };
@@ -284,30 +311,13 @@ static int mpi_start(struct k3_error *err)
     return 0;
 }
 
-static int mpi_join(struct comm_mpi *m, struct k3_error *err)
+/* Takes `from` over, as this communicator's own. */
+static int take_ranks(struct comm_mpi *m, MPI_Comm from, struct k3_error *err)
 {
-    MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &m->world));
-    MPI_TRY(MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN));
-    MPI_TRY(MPI_Comm_rank(m->world, &m->base.rank));
-    MPI_TRY(MPI_Comm_size(m->world, &m->base.size));
-    return 0;
-}
-
-struct comm *comm_mpi_create(struct k3_error *err)
-{
-    struct comm_mpi *m = k3_zalloc(sizeof *m);
-
-    m->base.ops = &mpi_ops;
-    m->world = MPI_COMM_NULL;
-    if (mpi_start(err) < 0) {
-        free(m);
-        return NULL;
-    }
-    if (mpi_join(m, err) < 0) {
-        comm_destroy(&m->base);
-        return NULL;
-    }
+    m->ranks = from;
+    MPI_TRY(MPI_Comm_set_errhandler(m->ranks, MPI_ERRORS_RETURN));
+    MPI_TRY(MPI_Comm_rank(m->ranks, &m->base.rank));
+    MPI_TRY(MPI_Comm_size(m->ranks, &m->base.size));
     size_t size = (size_t)m->base.size;
     m->send_count = k3_calloc(4 * size, sizeof *m->send_count);
     m->send_at = m->send_count + size;
@@ -315,5 +325,55 @@ struct comm *comm_mpi_create(struct k3_error *err)
     m->recv_at = m->recv_count + size;
     m->buffer = k3_calloc(BLOCK + size, sizeof *m->buffer);
     m->packed = k3_calloc(BLOCK, sizeof *m->packed);
-    return &m->base;
+    return 0;
+}
+
+static int join(struct comm_mpi *m, struct k3_error *err)
+{
+    MPI_Comm all;
+
+    MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &all));
+    return take_ranks(m, all, err);
+}
+
+static int join_part(struct comm_mpi *m, const struct comm_mpi *of, int colour, struct k3_error *err)
+{
+    MPI_Comm part;
+
+    MPI_TRY(MPI_Comm_split(of->ranks, colour, of->base.rank, &part));
+    return take_ranks(m, part, err);
+}
+
+static struct comm_mpi *allocate(int is_part)
+{
+    struct comm_mpi *m = k3_zalloc(sizeof *m);
+
+    m->base.ops = &mpi_ops;
+    m->ranks = MPI_COMM_NULL;
+    m->is_part = is_part;
+    return m;
+}
+
+static struct comm *mpi_split(struct comm *c, int colour, struct k3_error *err)
+{
+    struct comm_mpi *m = allocate(1);
+
+    if (join_part(m, self(c), colour, err) == 0)
+        return &m->base;
+    comm_destroy(&m->base);
+    return NULL;
+}
+
+struct comm *comm_mpi_create(struct k3_error *err)
+{
+    struct comm_mpi *m;
+
+    if (mpi_start(err) < 0)
+        return NULL;
+    m = allocate(0);
+    if (join(m, err) == 0)
+        return &m->base;
+    comm_destroy(&m->base);
+    return NULL;
 }

@@ -200,6 +200,27 @@ static int nccl_allgather_columns(struct comm *c, struct k3_stream *s, const str
     return 0;
 }
 
+/* In one launch of NCCL's. */
+static int nccl_send(struct comm *c, struct k3_stream *s, const float *const *part, int parts, size_t count, int to,
+                     struct k3_error *err)
+{
+    NCCL_TRY(ncclGroupStart());
+    for (int i = 0; i < parts; i++)
+        NCCL_TRY(ncclSend(part[i], count, ncclFloat, to, self(c)->nccl, queue(s)));
+    NCCL_TRY(ncclGroupEnd());
+    return 0;
+}
+
+static int nccl_receive(struct comm *c, struct k3_stream *s, float *const *part, int parts, size_t count, int from,
+                        struct k3_error *err)
+{
+    NCCL_TRY(ncclGroupStart());
+    for (int i = 0; i < parts; i++)
+        NCCL_TRY(ncclRecv(part[i], count, ncclFloat, from, self(c)->nccl, queue(s)));
+    NCCL_TRY(ncclGroupEnd());
+    return 0;
+}
+
 /* --- a lost peer -------------------------------------------------------------------------------------------------- */
 
 static void *watch(void *arg)
@@ -255,7 +276,7 @@ struct comm_device *comm_nccl_create(struct comm *c, struct k3_stream *s, struct
 {
     struct comm_nccl *d = k3_zalloc(sizeof *d);
 
-    d->base = (struct comm_device){nccl_allreduce, nccl_allgather_columns, nccl_destroy};
+    d->base = (struct comm_device){nccl_allreduce, nccl_allgather_columns, nccl_send, nccl_receive, nccl_destroy};
     d->stream = s;
     d->bytes = (size_t)c->size * BLOCK * sizeof *d->buffer;
     d->part = k3_calloc((size_t)c->size, sizeof *d->part);

@@ -14,91 +14,25 @@
 enum { RECURRENT_OPS = 7, CHUNKED_OPS = 10 };
 enum { STREAM_BYTES = 4 }; /* a number of the residual stream */
 
-/* --- layouts --------------------------------------------------------------------------------------------------------
+/* --- places ---------------------------------------------------------------------------------------------------------
  */
-
-/* One "tp=8"; returns what follows it, or NULL. */
-static const char *parse_degree(const char *text, struct cost_layout *l)
-{
-    static const char *const names[] = {"tp=", "pp=", "ep="};
-    int *const degrees[] = {&l->tp, &l->pp, &l->ep};
-    char *end;
-
-    for (int i = 0; i < 3; i++) {
-        if (strncmp(text, names[i], 3) != 0)
-            continue;
-        long n = strtol(text + 3, &end, 10);
-        *degrees[i] = (int)n;
-        return end != text + 3 && n >= 1 && n <= COST_RANKS_MAX ? end : NULL;
-    }
-    return NULL;
-}
-
-int cost_layout_parse(const char *text, struct cost_layout *l, struct k3_error *err)
-{
-    const char *at = text;
-
-    *l = (struct cost_layout){1, 1, 1};
-    while ((at = parse_degree(at, l)) && *at == ',')
-        at++;
-    if (at && !*at)
-        return 0;
-    errno = EINVAL;
-    return k3_errorf(err, "layout '%s': tp=N, pp=N and ep=N with commas between them, N from 1 to %d", text,
-                     COST_RANKS_MAX);
-}
-
-int cost_layout_check(const struct k3_config *c, const struct cost_layout *l, struct k3_error *err)
-{
-    errno = EINVAL;
-    if (cost_layout_ranks(l) > COST_RANKS_MAX)
-        return k3_errorf(err, "tp=%d,pp=%d: more than %d ranks", l->tp, l->pp, COST_RANKS_MAX);
-    if (l->pp > c->layers)
-        return k3_errorf(err, "pp=%d: the model has only %d layers", l->pp, c->layers);
-    if (l->tp % l->ep)
-        return k3_errorf(err, "ep=%d: the %d ranks of a stage do not form %d groups of the same size", l->ep, l->tp,
-                         l->ep);
-    if (l->ep > c->experts)
-        return k3_errorf(err, "ep=%d: the model has only %d experts", l->ep, c->experts);
-    return 0;
-}
-
-int cost_layout_ranks(const struct cost_layout *l)
-{
-    return l->tp * l->pp;
-}
 
 /* What a rank has to do with. */
 struct place {
-    struct shard shard;           /* of everything but experts */
-    struct shard inner;           /* of an expert of its group */
-    struct range layers, experts; /* of its stage, of its group */
-    int first, last;              /* is it the first, the last stage */
+    struct shard shard;
+    struct range layers; /* of its stage */
 };
 
-static struct place place_of(const struct k3_config *c, const struct cost_layout *l, int rank)
+static struct place place_of(const struct k3_config *c, const struct layout *l, int rank)
 {
-    int stage = rank / l->tp, member = rank % l->tp, group = l->tp / l->ep; /* exact: see cost_layout_check() */
+    struct shard sh = layout_shard(l, rank);
 
-    return (struct place){
-        .shard = {l->tp, member},
-        .inner = {group, member % group},
-        .layers = shard_range(c, &(struct shard){l->pp, stage}, SHARD_LAYERS),
-        .experts = shard_range(c, &(struct shard){l->ep, member / group}, SHARD_EXPERTS),
-        .first = stage == 0,
-        .last = stage == l->pp - 1,
-    };
+    return (struct place){sh, shard_range(c, &sh, SHARD_LAYERS)};
 }
 
 static int64_t length(struct range r)
 {
     return r.end - r.begin;
-}
-
-/* Tensors of no layer: the embedding is the first stage's, the head the last one's. */
-static int is_here(const struct k3_config *c, const struct place *p, enum tensor_role role, int layer)
-{
-    return inventory_has(c, role, layer) && (layer >= 0 || (role == T_EMBED ? p->first : p->last));
 }
 
 /* --- weights --------------------------------------------------------------------------------------------------------
@@ -168,43 +102,27 @@ static struct stored stored(const struct k3_config *c, const struct shard *sh, e
 
 static uint64_t resident(const struct k3_config *c, const struct place *p, enum tensor_role role, enum k3_dtype dense)
 {
-    int expert = inventory_is_expert(role);
-    struct stored s = stored(c, expert ? &p->inner : &p->shard, role, dense);
+    struct stored s = stored(c, &p->shard, role, dense);
+    int64_t times = inventory_is_expert(role) ? shard_count(c, &p->shard, SHARD_EXPERTS) : 1;
 
-    return (aligned(s.data) + aligned(s.scale)) * (expert ? (uint64_t)length(p->experts) : 1);
+    return (aligned(s.data) + aligned(s.scale)) * (uint64_t)times;
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------------------
  */
 
-/* State and latents are kept for the stage's own layers. */
-static struct forward_bytes forward_memory(const struct k3_config *c, const struct place *p,
-                                           const struct forward_limits *limits)
-{
-    struct k3_config own = *c, until = *c;
-    struct forward_limits l = *limits;
-
-    own.layers = (int)length(p->layers);
-    memmove(own.attention, own.attention + p->layers.begin, (size_t)own.layers);
-    until.layers = (int)p->layers.end;
-    l.outputs = p->last ? limits->outputs : 0;
-    struct forward_bytes bytes = forward_bytes(&own, &p->shard, &l);
-    bytes.scratch = forward_bytes(&until, &p->shard, &l).scratch;
-    return bytes;
-}
-
-void cost_memory(const struct k3_config *c, const struct cost_layout *l, int rank, enum k3_dtype dense,
+void cost_memory(const struct k3_config *c, const struct layout *l, int rank, enum k3_dtype dense,
                  const struct forward_limits *limits, struct cost_memory *m)
 {
     struct place p = place_of(c, l, rank);
 
-    *m = (struct cost_memory){.forward = forward_memory(c, &p, limits)};
+    *m = (struct cost_memory){.forward = forward_bytes(c, &p.shard, limits)};
     for (enum tensor_role role = 0; role < T_ROLES; role++) {
         uint64_t bytes = resident(c, &p, role, dense);
-        if (is_here(c, &p, role, -1))
+        if (shard_has(c, &p.shard, role, -1))
             m->weights[group_of(role)] += bytes;
         for (int64_t layer = p.layers.begin; layer < p.layers.end; layer++)
-            if (is_here(c, &p, role, (int)layer))
+            if (shard_has(c, &p.shard, role, (int)layer))
                 m->weights[group_of(role)] += bytes;
     }
 }
@@ -233,7 +151,7 @@ static double binomial(int64_t k, int64_t n, double p)
 /* Groups are taken as independent: exact for one, and near enough for many, since each holds few of the experts. */
 double cost_busiest_experts(const struct k3_config *c, int ep, int rows)
 {
-    int64_t n = shard_count(c, &(struct shard){ep, 0}, SHARD_EXPERTS);
+    int64_t n = shard_count(c, &(struct shard){.tp = ep, .ep = ep}, SHARD_EXPERTS);
     double p = chance(c, rows), until = 0, expected = 0;
 
     if (ep == 1 || p >= 1)
@@ -283,9 +201,9 @@ static void add_experts(const struct k3_config *c, const struct place *p, int la
 
     for (enum tensor_role role = 0; role < T_ROLES; role++)
         if (inventory_is_expert(role) && inventory_has(c, role, layer))
-            bytes += (double)stored(c, &p->inner, role, K3_BF16).data;
+            bytes += (double)stored(c, &p->shard, role, K3_BF16).data;
     w->bytes[COST_EXPERTS] += distinct * bytes;
-    w->flops[COST_EXPERTS] += chosen * 2 * 3 * (double)shard_count(c, &p->inner, SHARD_INNER) * c->latent;
+    w->flops[COST_EXPERTS] += chosen * 2 * 3 * (double)shard_count(c, &p->shard, SHARD_INNER) * c->latent;
 }
 
 static void add_kda(const struct k3_config *c, const struct place *p, const struct cost_step *step, struct cost_work *w)
@@ -315,7 +233,7 @@ static void add_state(const struct k3_config *c, const struct place *p, const st
 {
     enum { TOKENS = 1024 };
     struct forward_limits one = {.rows = 1, .slots = 1, .pages = 1, .page_tokens = TOKENS, .latents = o->latents};
-    struct forward_bytes bytes = forward_memory(c, p, &one);
+    struct forward_bytes bytes = forward_bytes(c, &p->shard, &one);
 
     w->bytes[COST_STATE] = 2.0 * step->seqs * (double)bytes.state;
     w->bytes[COST_LATENTS] = ((double)step->seqs * (double)step->context + step->rows) * (double)bytes.latents / TOKENS;
@@ -335,14 +253,14 @@ static void add_stream(const struct k3_config *c, const struct place *p, const s
     w->stream_bytes = vector * (double)(snapshots + 1);
 }
 
-static void work_of(const struct k3_config *c, const struct cost_layout *l, int rank, const struct cost_options *o,
+static void work_of(const struct k3_config *c, const struct layout *l, int rank, const struct cost_options *o,
                     const struct cost_step *step, struct cost_work *w)
 {
     struct place p = place_of(c, l, rank);
 
     *w = (struct cost_work){.bytes = {0}};
     for (enum tensor_role role = 0; role < T_ROLES; role++)
-        if (is_here(c, &p, role, -1))
+        if (shard_has(c, &p.shard, role, -1))
             add_weights(c, &p, o, step, role, w);
     for (int layer = (int)p.layers.begin; layer < p.layers.end; layer++) {
         for (enum tensor_role role = 0; role < T_ROLES; role++)
@@ -359,14 +277,14 @@ static void work_of(const struct k3_config *c, const struct cost_layout *l, int 
     add_stream(c, &p, step, w);
 }
 
-void cost_work(const struct k3_config *c, const struct cost_layout *l, int rank, const struct cost_options *o,
+void cost_work(const struct k3_config *c, const struct layout *l, int rank, const struct cost_options *o,
                const struct cost_step *step, struct cost_work *w)
 {
     if (!o->even) {
         work_of(c, l, rank, o, step, w);
         return;
     }
-    work_of(c, &(struct cost_layout){.tp = 1, .pp = l->pp, .ep = 1}, rank / l->tp, o, step, w);
+    work_of(c, &(struct layout){.tp = 1, .pp = l->pp, .ep = 1}, rank / l->tp, o, step, w);
     for (int g = 0; g < COST_GROUPS; g++) {
         double share = (g == COST_EXPERTS ? crowding(c, l->ep, step->rows) : 1) / l->tp;
         w->bytes[g] *= share;
@@ -389,7 +307,7 @@ static void exchange(struct exchanges *e, enum cost_exchange_kind kind, int rank
         e->list[e->n++] = (struct cost_exchange){kind, ranks, count, bytes};
 }
 
-int cost_exchanges(const struct k3_config *c, const struct cost_layout *l, int stage, const struct cost_options *o,
+int cost_exchanges(const struct k3_config *c, const struct layout *l, int stage, const struct cost_options *o,
                    const struct cost_step *step, struct cost_exchange list[COST_EXCHANGES_MAX])
 {
     struct place p = place_of(c, l, stage * l->tp);
@@ -400,11 +318,11 @@ int cost_exchanges(const struct k3_config *c, const struct cost_layout *l, int s
     for (int layer = (int)p.layers.begin; layer < p.layers.end; layer++)
         moe += k3_config_is_moe(c, layer);
     /* the embedding, attention and the feed-forward's output */
-    exchange(&e, COST_ALL_REDUCE, l->tp, p.first + 2 * layers, hidden);
+    exchange(&e, COST_ALL_REDUCE, l->tp, (stage == 0) + 2 * layers, hidden);
     /* the experts' input and their sum */
     exchange(&e, COST_ALL_GATHER, l->tp, moe, latent + row * c->experts);
     exchange(&e, o->scatter_latent ? COST_REDUCE_SCATTER : COST_ALL_REDUCE, l->tp, moe, latent);
-    if (p.last)
+    if (shard_is_last(&p.shard))
         exchange(&e, COST_ALL_GATHER, l->tp, 1, (double)step->outputs * o->value_bytes * c->vocab);
     else
         exchange(&e, COST_SEND, 2, 1, hidden * (double)((p.layers.end - 1) / c->res_block + 2));

@@ -12,21 +12,8 @@
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "model/forward.h"
+#include "model/layout.h"
 #include "model/shard.h"
-
-enum { COST_RANKS_MAX = 4096 };
-
-/* pp stages of tp ranks.  The ranks of a stage form ep groups, each with its share of the experts, which are split
- * within the group by inner width; ep = 1 splits all of them by inner width. */
-struct cost_layout {
-    int tp, pp, ep;
-};
-
-/* "tp=8,pp=2": what is not named is 1. */
-int cost_layout_parse(const char *text, struct cost_layout *l, struct k3_error *err);
-/* Is there something to do for every stage and group? */
-int cost_layout_check(const struct k3_config *c, const struct cost_layout *l, struct k3_error *err);
-int cost_layout_ranks(const struct cost_layout *l);
 
 /* Where bytes and time go.  The groups before COST_WEIGHTS are weights. */
 enum cost_group {
@@ -64,7 +51,7 @@ struct cost_memory {
     struct forward_bytes forward;
 };
 /* rank: stage by stage.  A stage's scratch also holds the snapshots of the stages before it. */
-void cost_memory(const struct k3_config *c, const struct cost_layout *l, int rank, enum k3_dtype dense,
+void cost_memory(const struct k3_config *c, const struct layout *l, int rank, enum k3_dtype dense,
                  const struct forward_limits *limits, struct cost_memory *m);
 
 /* A step: `rows` tokens in all of `seqs` sequences, each behind `context` cached tokens. */
@@ -80,7 +67,7 @@ struct cost_work {
     double bytes[COST_GROUPS], flops[COST_GROUPS];
     double stream_bytes; /* size of the residual stream, which may stay in a device's cache */
 };
-void cost_work(const struct k3_config *c, const struct cost_layout *l, int rank, const struct cost_options *o,
+void cost_work(const struct k3_config *c, const struct layout *l, int rank, const struct cost_options *o,
                const struct cost_step *step, struct cost_work *w);
 
 /* Experts that `rows` tokens choose in one layer, on average. */
@@ -98,7 +85,7 @@ struct cost_exchange {
 };
 enum { COST_EXCHANGES_MAX = 8 };
 /* Those of one stage in one step, with what it sends to the next.  Returns how many entries were filled. */
-int cost_exchanges(const struct k3_config *c, const struct cost_layout *l, int stage, const struct cost_options *o,
+int cost_exchanges(const struct k3_config *c, const struct layout *l, int stage, const struct cost_options *o,
                    const struct cost_step *step, struct cost_exchange list[COST_EXCHANGES_MAX]);
 
 #endif

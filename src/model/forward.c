@@ -276,6 +276,8 @@ static int sum_experts(struct forward *f, int l)
         .weight = f->expert_weight,
         .topk = f->c->topk,
         .experts = f->c->experts,
+        .first = (int32_t)f->experts.begin,
+        .held = (int32_t)(f->experts.end - f->experts.begin),
         .w1 = weights_experts(f->w, T_W1, l),
         .w3 = weights_experts(f->w, T_W3, l),
         .w2 = weights_experts(f->w, T_W2, l),
@@ -413,17 +415,70 @@ static int trace_layer(struct forward *f, int l)
     return 0;
 }
 
+/* The running sum and all snapshots. */
+static int send_stream(struct forward *f)
+{
+    const float *part[K3_MAX_SNAPSHOTS + 1];
+    const struct k3_tensor *p = running(f);
+
+    for (int i = 0; i <= f->snapshots; i++)
+        part[i] = f->stream[i].data;
+    return comm_send(f->pipeline, f->s, part, f->snapshots + 1, (size_t)(p->rows * p->cols), f->sh->stage + 1, f->err);
+}
+
+static int receive_stream(struct forward *f)
+{
+    float *part[K3_MAX_SNAPSHOTS + 1];
+    const struct k3_tensor *p = running(f);
+
+    for (int i = 0; i <= f->snapshots; i++)
+        part[i] = f->stream[i].data;
+    return comm_receive(f->pipeline, f->s, part, f->snapshots + 1, (size_t)(p->rows * p->cols), f->sh->stage - 1,
+                        f->err);
+}
+
+/* From the last stage to the first rank, which samples. */
+static int return_logits(struct forward *f)
+{
+    float *logits = f->logits.data;
+    size_t count = (size_t)(f->logits.rows * f->logits.cols);
+
+    if (!f->pipeline || f->sh->rank != 0)
+        return 0;
+    if (shard_is_last(f->sh))
+        return comm_send(f->pipeline, f->s, &(const float *){logits}, 1, count, 0, f->err);
+    return f->sh->stage == 0 ? comm_receive(f->pipeline, f->s, &logits, 1, count, f->sh->pp - 1, f->err) : 0;
+}
+
+/* What a stage begins with. */
+static int enter(struct forward *f)
+{
+    f->snapshots = forward_snapshots(f->c, f->layers.begin);
+    f->branch_waits = 0;
+    return f->sh->stage == 0 ? embed(f) : receive_stream(f);
+}
+
+/* ... and ends with. */
+static int leave(struct forward *f)
+{
+    int last = shard_is_last(f->sh);
+
+    if (!last && (add_branch(f) < 0 || send_stream(f) < 0))
+        return -1;
+    if (f->logits.rows == 0)
+        return 0;
+    return last && head(f) < 0 ? -1 : return_logits(f);
+}
+
 /* Queue the whole of a step. */
 static int run_layers(struct forward *f)
 {
-    f->snapshots = 0;
-    f->branch_waits = 0;
-    if (embed(f) < 0)
+    if (enter(f) < 0)
         return -1;
-    for (int l = 0; l < f->c->layers; l++)
+    for (int l = (int)f->layers.begin; l < f->layers.end; l++)
         if (attention_sublayer(f, l) < 0 || ffn_sublayer(f, l) < 0 || (f->trace && trace_layer(f, l) < 0))
             return -1;
-    return f->logits.rows > 0 ? head(f) : 0;
+    return leave(f);
 }
 
 /* --- checkpoints ---------------------------------------------------------------------------------------------------
@@ -465,7 +520,7 @@ static int copy_page(struct forward *f, const struct kern_latents *l, int32_t fr
 
 static int copy_state(struct forward *f, const struct forward_copy *c)
 {
-    for (int l = 0; l < f->c->layers; l++) {
+    for (int64_t l = f->layers.begin; l < f->layers.end; l++) {
         const struct layer_state *from = c->kind == FORWARD_LOAD ? &f->kept[l] : &f->state[l];
         const struct layer_state *to = c->kind == FORWARD_SAVE ? &f->kept[l] : &f->state[l];
         if (f->c->attention[l] == K3_KDA) {

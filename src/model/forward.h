@@ -3,7 +3,9 @@
  * A step runs token rows of several sequences through all layers.  The caller owns the bookkeeping (which slot and
  * which pages belong to which sequence); here live the memory behind slots and pages, and the scratch of a step, laid
  * out once at creation.  On a backend that records graphs, a step of one row a sequence is one graph, recorded when its
- * number of rows first occurs. Every rank of the communicator calls forward_step() with the same batch. */
+ * number of rows first occurs. Every rank of the communicator calls forward_step() with the same batch.
+ *
+ * In a pipeline a step passes through one stage after the other: each holds less, and none of it is faster. */
 #ifndef K3_MODEL_FORWARD_H
 #define K3_MODEL_FORWARD_H
 
@@ -36,7 +38,7 @@ struct forward_bytes {
 };
 struct forward_bytes forward_bytes(const struct k3_config *c, const struct shard *sh, const struct forward_limits *l);
 
-/* Borrows everything it is given until forward_destroy(). */
+/* Borrows everything it is given until forward_destroy().  comm is divided into the shard's stages (comm_divide()). */
 struct forward *forward_create(const struct k3_config *c, const struct shard *sh, const struct weights *w,
                                struct comm *comm, struct k3_stream *s, const struct forward_limits *l,
                                struct k3_error *err);
@@ -63,8 +65,8 @@ struct forward_step {
     int32_t outputs;
 };
 
-/* Run one step.  logits is [outputs, vocab] F32 in this process' memory, whole on every rank, good until the next step;
- * NULL when outputs is 0.
+/* Run one step.  logits is [outputs, vocab] F32 in this process' memory, good until the next step, whole on the first
+ * rank of all and on those of the last stage; NULL on the others, and when outputs is 0.
  * A plan that reaches outside the limits is refused with errno EINVAL before anything has changed; after any other
  * failure the states of the step's sequences are lost, and the ranks may no longer agree.  Never allocates. */
 int forward_step(struct forward *f, const struct forward_step *step, const float **logits, struct k3_error *err);
@@ -74,8 +76,8 @@ int forward_operations(const struct forward *f, int32_t rows);
 /* Record them anew: the communicator exchanges in another way. */
 void forward_forget_graphs(struct forward *f);
 
-/* Call trace(layer, p, arg) after every layer with the running residual p [rows, H] (SPEC 4.3), which may be read until
- * it returns; 1: it has written p, and the next layer starts from that.  NULL ends it. */
+/* Call trace(layer, p, arg) after every layer of this rank's stage with the running residual p [rows, H] (SPEC 4.3),
+ * which may be read until it returns; 1: it has written p, and the next layer starts from that.  NULL ends it. */
 typedef int forward_trace_f(int layer, const struct k3_tensor *p, void *arg);
 void forward_trace(struct forward *f, forward_trace_f *trace, void *arg);
 

@@ -32,21 +32,25 @@ static int take_host_memory(struct forward *f, struct k3_error *err)
     if (kern_is_host(f->s))
         return 0;
     f->lists_block = kern_alloc_host(f->s, f->lists_bytes);
-    f->logits_host = kern_alloc_host(f->s, logits_bytes(f));
-    if (!f->lists_block || !f->logits_host)
+    if (forward_has_logits(f))
+        f->logits_host = kern_alloc_host(f->s, logits_bytes(f));
+    if (!f->lists_block || (forward_has_logits(f) && !f->logits_host))
         return k3_errorf(err, "no pinned memory for %zu bytes: %s", f->lists_bytes + logits_bytes(f),
                          kern_stream_error(f->s));
     forward_place_lists(&f->lists, f->lists_block, &f->limits);
     return 0;
 }
 
-static int check_limits(const struct shard *sh, const struct comm *comm, const struct forward_limits *l,
-                        struct k3_error *err)
+static int check_limits(const struct shard *sh, struct comm *comm, const struct forward_limits *l, struct k3_error *err)
 {
     errno = EINVAL;
-    if (sh->tp != comm_size(comm) || sh->rank != comm_rank(comm))
-        return k3_errorf(err, "rank %d of %d was given the shard of rank %d of %d", comm_rank(comm), comm_size(comm),
-                         sh->rank, sh->tp);
+    struct comm *stage = comm_stage(comm), *pipeline = comm_pipeline(comm);
+    int stages = pipeline ? comm_size(pipeline) : 1, at = pipeline ? comm_rank(pipeline) : 0;
+
+    if (sh->tp != comm_size(stage) || sh->rank != comm_rank(stage) || (sh->pp > 0 ? sh->pp : 1) != stages ||
+        sh->stage != at)
+        return k3_errorf(err, "rank %d of %d in stage %d of %d was given the shard of rank %d of %d in stage %d of %d",
+                         comm_rank(stage), comm_size(stage), at, stages, sh->rank, sh->tp, sh->stage, sh->pp);
     if (l->slot_pages < 0 || l->rows < 1 || l->outputs < 0 || l->slots < 1 || l->checkpoints < 0 || l->pages < 0 ||
         l->page_tokens < 1)
         return k3_errorf(err, "impossible limits: %d rows, %d outputs, %d slots, %d checkpoints, %d pages of %d tokens",
@@ -64,7 +68,8 @@ struct forward *forward_create(const struct k3_config *c, const struct shard *sh
     struct forward *f = k3_zalloc(sizeof *f);
     forward_describe(f, c, sh, l);
     f->w = w;
-    f->comm = comm;
+    f->comm = comm_stage(comm);
+    f->pipeline = comm_pipeline(comm);
     f->s = s;
     f->latent_begin = begins(c, sh, SHARD_LATENT);
     f->router_begin = begins(c, sh, SHARD_ROUTER);

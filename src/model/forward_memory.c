@@ -47,7 +47,7 @@ static void lay_out_state(struct forward *f, struct arena *a)
     uint64_t heads = (uint64_t)f->kda_heads, tokens;
 
     tokens = (uint64_t)f->limits.pages * (uint64_t)f->limits.page_tokens;
-    for (int l = 0; l < f->c->layers; l++) {
+    for (int64_t l = f->layers.begin; l < f->layers.end; l++) {
         struct layer_state *st = &f->state[l];
         if (f->c->attention[l] == K3_KDA) {
             arena_part(a, "state");
@@ -64,9 +64,14 @@ static void lay_out_state(struct forward *f, struct arena *a)
     }
 }
 
-int forward_snapshots(const struct k3_config *c)
+int forward_snapshots(const struct k3_config *c, int64_t l)
 {
-    return (c->layers + c->res_block - 1) / c->res_block;
+    return (int)((l + c->res_block - 1) / c->res_block);
+}
+
+int forward_has_logits(const struct forward *f)
+{
+    return shard_is_last(f->sh) || (f->sh->stage == 0 && f->sh->rank == 0);
 }
 
 static void lay_out_scratch(struct forward *f, struct arena *a)
@@ -77,7 +82,7 @@ static void lay_out_scratch(struct forward *f, struct arena *a)
     int64_t dense = shard_count(c, f->sh, SHARD_DENSE), shared = shard_count(c, f->sh, SHARD_SHARED);
 
     arena_part(a, "scratch");
-    for (int i = 0; i <= forward_snapshots(c); i++)
+    for (int i = 0; i <= forward_snapshots(c, f->layers.end); i++)
         f->stream[i] = matrix(a, rows, c->hidden);
     t->x = matrix(a, rows, c->hidden);
     t->branch = matrix(a, rows, c->hidden);
@@ -108,9 +113,13 @@ static void lay_out_scratch(struct forward *f, struct arena *a)
     t->sum = matrix(a, rows, c->latent);
     f->expert = arena_take(a, (uint64_t)rows * (uint64_t)c->topk * sizeof *f->expert);
     f->expert_weight = floats(a, (uint64_t)rows, (uint64_t)c->topk, 1);
-    f->head_in = matrix(a, outputs, c->hidden);
-    f->head_out = matrix(a, outputs, shard_count(c, f->sh, SHARD_VOCAB));
-    f->logits = gathered(a, f->sh, &f->head_out, c->vocab);
+    if (shard_is_last(f->sh)) {
+        f->head_in = matrix(a, outputs, c->hidden);
+        f->head_out = matrix(a, outputs, shard_count(c, f->sh, SHARD_VOCAB));
+        f->logits = gathered(a, f->sh, &f->head_out, c->vocab);
+    } else if (forward_has_logits(f)) {
+        f->logits = matrix(a, outputs, c->vocab);
+    }
     f->sent_block = arena_take(a, f->lists_bytes);
 }
 
@@ -143,6 +152,8 @@ void forward_describe(struct forward *f, const struct k3_config *c, const struct
     f->c = c;
     f->sh = sh;
     f->limits = *l;
+    f->layers = shard_range(c, sh, SHARD_LAYERS);
+    f->experts = shard_range(c, sh, SHARD_EXPERTS);
     f->kda_heads = (int32_t)shard_count(c, sh, SHARD_KDA_HEADS);
     f->mla_heads = (int32_t)shard_count(c, sh, SHARD_MLA_HEADS);
     f->inner = (int32_t)shard_count(c, sh, SHARD_INNER);
@@ -181,7 +192,7 @@ void forward_set_rows(struct forward *f, int64_t rows, int64_t outputs)
 
     for (int i = 0; i < ACTIVATIONS; i++)
         t[i].rows = rows;
-    for (int i = 0; i <= forward_snapshots(f->c); i++)
+    for (int i = 0; i <= forward_snapshots(f->c, f->layers.end); i++)
         f->stream[i].rows = rows;
     f->head_in.rows = f->head_out.rows = f->logits.rows = outputs;
 }

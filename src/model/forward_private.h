@@ -57,13 +57,15 @@ struct forward {
     const struct k3_config *c;
     const struct shard *sh;
     const struct weights *w;
-    struct comm *comm;
+    struct comm *comm;     /* between the ranks of its stage */
+    struct comm *pipeline; /* between those that share out the stages: rank s is the one of stage s */
     struct k3_stream *s;
     struct forward_limits limits;
     struct arena *arena;
 
-    struct layer_state *state; /* [layers] */
-    struct layer_state *kept;  /* [layers]: KDA layers' checkpoints, laid out as their slots are */
+    struct range layers;       /* of its stage */
+    struct layer_state *state; /* [layers of the model], those of other stages empty */
+    struct layer_state *kept;  /* [layers of the model]: KDA layers' checkpoints, laid out as their slots are */
     struct activations act;
     struct k3_tensor stream[K3_MAX_SNAPSHOTS + 1]; /* [T, H] each */
     int snapshots;
@@ -81,6 +83,7 @@ struct forward {
 
     int64_t *latent_begin, *router_begin, *vocab_begin; /* [tp + 1]: where each rank's columns start */
     int32_t kda_heads, mla_heads, inner;                /* this rank's */
+    struct range experts;                               /* of its group */
 
     const struct kern_batch *batch; /* of the step that runs, as are the next two: where the backend can read them */
     const int32_t *token, *output;
@@ -92,8 +95,10 @@ struct forward {
 };
 
 size_t forward_trace_bytes(const struct forward *f);
-/* Snapshots that the residual stream takes on its way through all layers. */
-int forward_snapshots(const struct k3_config *c);
+/* Snapshots that the residual stream has taken before layer l. */
+int forward_snapshots(const struct k3_config *c, int64_t l);
+/* Whether the logits come to this rank: one of the last stage, or the first of all. */
+int forward_has_logits(const struct forward *f);
 /* Everything but the places of what lies in the arena, which is counted only: what a rank of this shape holds. */
 void forward_describe(struct forward *f, const struct k3_config *c, const struct shard *sh,
                       const struct forward_limits *l);

@@ -254,6 +254,10 @@ static int check_info(struct pack *p, const char *dir, struct k3_error *err)
     if (packinfo_read(dir, &p->info, err) < 0 || modelhash(dir, model, err) < 0)
         return -1;
     errno = EINVAL;
+    if (p->shard.pp > 1 || p->shard.ep > 1)
+        return k3_errorf(err,
+                         "%s/" PACKINFO_NAME ": packs are of tp alone, not of pp=%d and ep=%d: load the checkpoint",
+                         dir, p->shard.pp, p->shard.ep);
     if (p->info.tp != p->shard.tp)
         return k3_errorf(err,
                          "%s/" PACKINFO_NAME ": tp is %d, not %d: start %d ranks, or run k3pack --tp %d into another "

@@ -219,7 +219,7 @@ static int open_output(struct output *o, const struct pack_writing *w, const str
                        struct k3_stream *stream, struct k3_error *err)
 {
     o->fd = o->journal = -1;
-    o->pack = pack_create(w->dir, w->config, &(struct shard){w->tp, rank});
+    o->pack = pack_create(w->dir, w->config, &(struct shard){.tp = w->tp, .rank = rank});
     o->pack->info = *info;
     o->error = k3_calloc(o->pack->map->count, sizeof *o->error);
     o->partial = k3_asprintf("%s.partial", o->pack->path);

@@ -49,16 +49,38 @@ static int64_t min(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Among whom an axis is shared out, and which of them the rank is. */
+struct among {
+    int count, index;
+};
+
+static struct among among(const struct shard *sh, enum shard_axis axis)
+{
+    int groups = sh->ep > 0 ? sh->ep : 1, group = sh->tp / groups;
+
+    switch (axis) {
+    case SHARD_LAYERS:
+        return (struct among){sh->pp > 0 ? sh->pp : 1, sh->stage};
+    case SHARD_EXPERTS:
+        return (struct among){groups, sh->rank / group};
+    case SHARD_INNER:
+        return (struct among){group, sh->rank % group};
+    default:
+        return (struct among){sh->tp, sh->rank};
+    }
+}
+
 struct range shard_range(const struct k3_config *c, const struct shard *sh, enum shard_axis axis)
 {
     int64_t total = shard_total(c, axis), step = unit(axis);
     int64_t units = (total + step - 1) / step;
-    int64_t each = units / sh->tp, extra = units % sh->tp;
+    struct among a = among(sh, axis);
+    int64_t each = units / a.count, extra = units % a.count;
 
     if (axis == SHARD_WHOLE)
         return (struct range){0, 1};
-    int64_t begin = sh->rank * each + min(sh->rank, extra); /* the first `extra` ranks have one unit more */
-    int64_t end = begin + each + (sh->rank < extra);
+    int64_t begin = a.index * each + min(a.index, extra); /* the first `extra` have one unit more */
+    int64_t end = begin + each + (a.index < extra);
     return (struct range){min(begin * step, total), min(end * step, total)};
 }
 
@@ -67,6 +89,22 @@ int64_t shard_count(const struct k3_config *c, const struct shard *sh, enum shar
     struct range r = shard_range(c, sh, axis);
 
     return r.end - r.begin;
+}
+
+int shard_is_last(const struct shard *sh)
+{
+    return sh->stage + 1 >= sh->pp;
+}
+
+int shard_has(const struct k3_config *c, const struct shard *sh, enum tensor_role role, int layer)
+{
+    struct range own = shard_range(c, sh, SHARD_LAYERS);
+
+    if (!inventory_has(c, role, layer))
+        return 0;
+    if (layer < 0)
+        return role == T_EMBED ? sh->stage == 0 : shard_is_last(sh);
+    return layer >= own.begin && layer < own.end;
 }
 
 /* How tensors are cut: along rows or columns, of which the axis' measure takes mul / div each.  The others are whole.

@@ -92,7 +92,7 @@ static uint64_t place_matrix(struct weights *w, struct k3_tensor *t, const struc
                              enum tensor_role whole, int layer)
 {
     enum tensor_role packed = whole + PACKED, scale = whole + SCALE;
-    struct tensor_id id = {(int16_t)whole, (int16_t)layer, 0};
+    struct tensor_id id = {(int16_t)whole, (int16_t)layer, (int32_t)shard_range(c, sh, SHARD_EXPERTS).begin};
     struct shard_part p = shard_of(c, sh, whole), codes = shard_of(c, sh, packed), scales = shard_of(c, sh, scale);
 
     if (!c->mxfp4) {
@@ -109,14 +109,14 @@ static uint64_t place_matrix(struct weights *w, struct k3_tensor *t, const struc
 }
 
 /* The others lie as the first one does. */
-static void note_experts(struct weights_map *m, size_t first, uint64_t step, int experts)
+static void note_experts(struct weights_map *m, size_t first, uint64_t step, int64_t experts)
 {
     size_t tensors = m->count - first;
 
-    for (int e = 1; e < experts; e++)
+    for (int64_t e = 1; e < experts; e++)
         for (size_t i = first; i < first + tensors; i++) {
             struct weights_place place = m->place[i];
-            place.id.expert = e;
+            place.id.expert += (int32_t)e;
             place.offset += step * (uint64_t)e;
             note(m, place);
         }
@@ -125,6 +125,7 @@ static void note_experts(struct weights_map *m, size_t first, uint64_t step, int
 static void place_experts(struct weights *w, struct kern_expert_matrix *m, const struct k3_config *c,
                           const struct shard *sh, int layer)
 {
+    int64_t experts = shard_count(c, sh, SHARD_EXPERTS);
     uint64_t step = 0;
     size_t first = w->map ? w->map->count : 0;
 
@@ -134,9 +135,9 @@ static void place_experts(struct weights *w, struct kern_expert_matrix *m, const
         m[i].data_step = (int64_t)step;
         m[i].scale_step = c->mxfp4 ? (int64_t)step : 0;
     }
-    arena_take(w->arena, step * (uint64_t)(c->experts - 1));
+    arena_take(w->arena, step * (uint64_t)(experts - 1));
     if (w->map)
-        note_experts(w->map, first, step, c->experts);
+        note_experts(w->map, first, step, experts);
 }
 
 /* Lay out everything in the order of the checkpoint: called once to count and once to place. */
@@ -146,7 +147,7 @@ static void lay_out(struct weights *w, const struct k3_config *c, const struct s
     for (int l = -1; l < c->layers; l++) {
         struct layer_weights *at = &w->at[l + 1];
         for (enum tensor_role role = 0; role < T_ROLES; role++) {
-            if (!inventory_has(c, role, l))
+            if (!shard_has(c, sh, role, l))
                 continue;
             if (role == T_W1 || role == T_W1_PACKED) {
                 place_experts(w, at->expert, c, sh, l);
@@ -261,8 +262,17 @@ struct loader {
     const struct weights_loading *how;
 };
 
-/* Where a tensor's part goes. */
-static uint8_t *destination(struct weights *w, const struct tensor_id *f)
+/* Whether a tensor of the files is one of which this rank has a part. */
+static int is_ours(const struct loader *ld, const struct tensor_id *f)
+{
+    struct range own = shard_range(ld->config, ld->shard, SHARD_EXPERTS);
+
+    return f && shard_has(ld->config, ld->shard, f->role, f->layer) &&
+           (!inventory_is_expert(f->role) || (f->expert >= own.begin && f->expert < own.end));
+}
+
+/* Where a tensor's part goes; `expert` counts from the first of this rank's. */
+static uint8_t *destination(struct weights *w, const struct tensor_id *f, int64_t expert)
 {
     struct layer_weights *at = &w->at[f->layer + 1];
 
@@ -270,8 +280,8 @@ static uint8_t *destination(struct weights *w, const struct tensor_id *f)
         return at->tensor[f->role].data;
     struct kern_expert_matrix *m = &at->expert[(f->role - T_W1) / FORMS];
     if ((f->role - T_W1) % FORMS == SCALE)
-        return (uint8_t *)m->first.scale + f->expert * m->scale_step;
-    return (uint8_t *)m->first.data + f->expert * m->data_step;
+        return (uint8_t *)m->first.scale + expert * m->scale_step;
+    return (uint8_t *)m->first.data + expert * m->data_step;
 }
 
 /* The stretch of a tensor's data from its part's first to its last byte. */
@@ -306,7 +316,7 @@ static void ask_for(const struct loader *ld, size_t i)
     const struct tensor_id *f = i < safetensors_count(st) ? checkpoint_at(ld->checkpoint, i) : NULL;
     uint64_t bytes;
 
-    if (!f)
+    if (!is_ours(ld, f))
         return;
     struct shard_part p = shard_of(ld->config, ld->shard, f->role);
     const uint8_t *data = stretch(safetensors_at(st, i), &p, inventory_element_bytes(f->role), &bytes);
@@ -319,15 +329,16 @@ static int copy_all(struct weights *w, const struct loader *ld, struct k3_error 
     const struct safetensors *st = checkpoint_files(ld->checkpoint);
     const struct weights_loading *how = ld->how;
     uint64_t done = 0, total = arena_bytes(w->arena, PART);
+    int64_t first = shard_range(ld->config, ld->shard, SHARD_EXPERTS).begin;
 
     for (size_t i = 0; i < safetensors_count(st); i++) {
         const struct safetensors_tensor *t = safetensors_at(st, i);
         const struct tensor_id *f = checkpoint_at(ld->checkpoint, i);
         ask_for(ld, i + 1);
-        if (!f)
+        if (!is_ours(ld, f))
             continue;
         struct shard_part p = shard_of(ld->config, ld->shard, f->role);
-        if (copy_part(ld, destination(w, f), t, &p, inventory_element_bytes(f->role)) < 0)
+        if (copy_part(ld, destination(w, f, f->expert - first), t, &p, inventory_element_bytes(f->role)) < 0)
             return k3_errorf(err, "tensor %s cannot be copied to the memory of backend %s: %s", t->name,
                              kern_stream_name(ld->stream), kern_stream_error(ld->stream));
         if (ld->drop)
@@ -357,7 +368,7 @@ static int is_large(const struct safetensors *st)
 static struct weights *load_checkpoint(const char *dir, const struct k3_config *c, const struct shard *sh,
                                        struct k3_stream *s, const struct weights_loading *how, struct k3_error *err)
 {
-    struct checkpoint *cp = checkpoint_open(dir, c, sh->rank == 0, err);
+    struct checkpoint *cp = checkpoint_open(dir, c, sh->rank == 0 && sh->stage == 0, err);
     struct weights *w = cp ? place(c, sh, s, err) : NULL;
     struct loader ld = {c, sh, cp, s, cp && is_large(checkpoint_files(cp)), how};
 
@@ -462,7 +473,7 @@ static int fill_tensor(struct weights *w, const struct k3_config *c, const struc
     synthetic_fill(c, &t, 0, first / (uint64_t)inventory_element_bytes(role), room);
     if (is_scaled(w->at[layer + 1].tensor[role].dtype))
         return fill_quantised(&w->at[layer + 1].tensor[role], s, room);
-    return lay(s, (char *)destination(w, &f), room, first, bytes);
+    return lay(s, (char *)destination(w, &f, 0), room, first, bytes);
 }
 
 static int fill_layer(struct weights *w, const struct k3_config *c, const struct shard *sh, int layer,
@@ -471,12 +482,12 @@ static int fill_layer(struct weights *w, const struct k3_config *c, const struct
     const struct kern_expert_matrix *m = w->at[layer + 1].expert;
 
     for (enum tensor_role role = 0; role < T_ROLES; role++)
-        if (inventory_has(c, role, layer) && fill_tensor(w, c, sh, role, layer, s, room) < 0)
+        if (shard_has(c, sh, role, layer) && fill_tensor(w, c, sh, role, layer, s, room) < 0)
             return -1;
     if (!m->first.data)
         return 0;
     uint64_t step = (uint64_t)m->data_step;
-    return repeat(s, m->first.data, step, step * (uint64_t)c->experts);
+    return repeat(s, m->first.data, step, step * (uint64_t)shard_count(c, sh, SHARD_EXPERTS));
 }
 
 struct weights *weights_synthetic(const struct k3_config *c, const struct shard *sh, struct k3_stream *s,

@@ -46,7 +46,7 @@ void weights_destroy(struct weights *w);
  */
 const struct k3_tensor *weights_get(const struct weights *w, enum tensor_role role, int layer);
 
-/* This rank's share of all experts' w1 (T_W1), w2 or w3 in one layer, MXFP4 or BF16; NULL when it has none. */
+/* This rank's share of w1 (T_W1), w2 or w3 of its experts in one layer, MXFP4 or BF16; NULL when it has none. */
 const struct kern_expert_matrix *weights_experts(const struct weights *w, enum tensor_role role, int layer);
 
 #endif

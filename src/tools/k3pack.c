@@ -264,7 +264,7 @@ static int verify(struct run *r, struct k3_error *err)
     int rc = stream ? 0 : k3_errorf(err, "backend ref: %s", strerror(errno));
 
     for (int i = 0; rc == 0 && i < r->ranks; i++) {
-        struct pack *p = pack_open(r->o->out, &r->config, &(struct shard){r->o->tp, r->rank[i]}, err);
+        struct pack *p = pack_open(r->o->out, &r->config, &(struct shard){.tp = r->o->tp, .rank = r->rank[i]}, err);
         rc = p ? pack_read(p, NULL, stream, &how, err) : -1;
         if (rc == 0)
             printf("rank %d of tp=%d: %llu bytes are what their hashes say\n", r->rank[i], r->o->tp,

@@ -199,7 +199,7 @@ static int add_layout(const char *text, struct plan *p, struct k3_error *err)
 {
     if (p->layouts == PLAN_LAYOUTS_MAX)
         return k3_errorf(err, "--layout: more than %d of them", PLAN_LAYOUTS_MAX);
-    return cost_layout_parse(text, &p->layout[p->layouts++], err);
+    return layout_parse(text, &p->layout[p->layouts++], err);
 }
 
 /* One option; those that end the program at once are left to parse_options(). */
@@ -210,7 +210,7 @@ static int parse_option(int option, const char *arg, struct options *o, struct p
         o->config = arg;
         return 0;
     case OPT_NODES:
-        return parse_int(option, arg, 1, COST_RANKS_MAX, &o->nodes, err);
+        return parse_int(option, arg, 1, LAYOUT_RANKS_MAX, &o->nodes, err);
     case OPT_LAYOUT:
         return add_layout(arg, p, err);
     case OPT_DENSE:
@@ -327,23 +327,23 @@ static int load_config(const char *path, struct plan *p, struct k3_error *err)
 /* tp = nodes; or, to compare, all that make up the nodes, the experts whole beside them. */
 static void default_layouts(struct plan *p, int all)
 {
-    p->layout[p->layouts++] = (struct cost_layout){p->nodes, 1, 1};
+    p->layout[p->layouts++] = (struct layout){p->nodes, 1, 1};
     if (all && p->nodes > 1 && p->nodes <= p->config.experts)
-        p->layout[p->layouts++] = (struct cost_layout){p->nodes, 1, p->nodes};
+        p->layout[p->layouts++] = (struct layout){p->nodes, 1, p->nodes};
     for (int pp = 2; all && pp <= p->nodes && pp <= p->config.layers && p->layouts < PLAN_LAYOUTS_MAX; pp++)
         if (p->nodes % pp == 0)
-            p->layout[p->layouts++] = (struct cost_layout){p->nodes / pp, pp, 1};
+            p->layout[p->layouts++] = (struct layout){p->nodes / pp, pp, 1};
 }
 
 static int check_layouts(const struct plan *p, struct k3_error *err)
 {
     for (int i = 0; i < p->layouts; i++) {
-        char name[32];
-        if (cost_layout_check(&p->config, &p->layout[i], err) < 0)
+        char name[LAYOUT_NAME];
+        if (layout_check(&p->config, &p->layout[i], err) < 0)
             return -1;
-        if (cost_layout_ranks(&p->layout[i]) > p->nodes)
+        if (layout_ranks(&p->layout[i]) > p->nodes)
             return k3_errorf(err, "layout %s takes %d ranks, and there are %d: see --nodes",
-                             plan_layout_name(&p->layout[i], name), cost_layout_ranks(&p->layout[i]), p->nodes);
+                             layout_name(&p->layout[i], name), layout_ranks(&p->layout[i]), p->nodes);
     }
     return 0;
 }

@@ -50,7 +50,7 @@ static int parse_run(const char *file, const json_t *run, const json_t *all, str
     const char *dense = json_string_value(find(run, all, "dense"));
     double tp, rank, batch, context, prefill, exchanges;
 
-    if (number(file, run, all, "tp", 1, COST_RANKS_MAX, &tp, err) < 0 ||
+    if (number(file, run, all, "tp", 1, LAYOUT_RANKS_MAX, &tp, err) < 0 ||
         number(file, run, all, "rank", 0, tp - 1, &rank, err) < 0 ||
         number(file, run, all, "batch", 1, 1 << 20, &batch, err) < 0 ||
         number(file, run, all, "context", 0, 1 << 30, &context, err) < 0 ||
@@ -123,7 +123,7 @@ void measured_predict(const struct measured_run *r, const struct k3_config *c, c
     same.bandwidth_gbs.value = r->copy_gbs;
     options.cost.dense = r->dense;
     options.exchange_us = r->exchange_us;
-    predict_rank(c, &(struct cost_layout){r->tp, 1, 1}, r->rank, &same, &options,
+    predict_rank(c, &(struct layout){r->tp, 1, 1}, r->rank, &same, &options,
                  &(struct predict_step){.seqs = r->batch, .prefill = r->prefill, .context = r->context}, p);
 }
 

@@ -9,8 +9,7 @@ const char *plan_part_name(int part)
     return part < COST_WEIGHTS ? cost_group_name(part) : names[part - COST_WEIGHTS];
 }
 
-void plan_memory(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, int rank,
-                 struct plan_memory *m)
+void plan_memory(const struct plan *p, const struct layout *l, enum k3_dtype dense, int rank, struct plan_memory *m)
 {
     struct cost_memory cost;
 
@@ -20,7 +19,7 @@ void plan_memory(const struct plan *p, const struct cost_layout *l, enum k3_dtyp
                                   [PLAN_CHECKPOINTS] = (double)cost.forward.checkpoints,
                                   [PLAN_LATENTS] = (double)cost.forward.latents,
                                   [PLAN_SCRATCH] = (double)cost.forward.scratch,
-                                  [PLAN_COMMUNICATION] = cost_layout_ranks(l) > 1 ? p->device.comm_gb.value * 1e9 : 0,
+                                  [PLAN_COMMUNICATION] = layout_ranks(l) > 1 ? p->device.comm_gb.value * 1e9 : 0,
                                   [PLAN_RESERVE] = p->device.reserve_gb.value * 1e9,
                               }};
     for (int g = 0; g < COST_WEIGHTS; g++)
@@ -30,13 +29,12 @@ void plan_memory(const struct plan *p, const struct cost_layout *l, enum k3_dtyp
     m->fits = m->total <= p->device.memory_gb.value * 1e9;
 }
 
-int plan_same_memory(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, int rank,
-                     struct plan_memory *m)
+int plan_same_memory(const struct plan *p, const struct layout *l, enum k3_dtype dense, int rank, struct plan_memory *m)
 {
     struct plan_memory next;
 
     plan_memory(p, l, dense, rank, m);
-    for (; rank + 1 < cost_layout_ranks(l); rank++) {
+    for (; rank + 1 < layout_ranks(l); rank++) {
         plan_memory(p, l, dense, rank + 1, &next);
         if (memcmp(&next, m, sizeof next) != 0)
             break;
@@ -44,25 +42,14 @@ int plan_same_memory(const struct plan *p, const struct cost_layout *l, enum k3_
     return rank;
 }
 
-void plan_fullest(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, struct plan_memory *m)
+void plan_fullest(const struct plan *p, const struct layout *l, enum k3_dtype dense, struct plan_memory *m)
 {
     struct plan_memory next;
 
     plan_memory(p, l, dense, 0, m);
-    for (int rank = 1; rank < cost_layout_ranks(l); rank++) {
+    for (int rank = 1; rank < layout_ranks(l); rank++) {
         plan_memory(p, l, dense, rank, &next);
         if (next.total > m->total)
             *m = next;
     }
-}
-
-const char *plan_layout_name(const struct cost_layout *l, char text[32])
-{
-    int n = snprintf(text, 32, "tp=%d", l->tp);
-
-    if (l->pp > 1)
-        n += snprintf(text + n, 32 - (size_t)n, ",pp=%d", l->pp);
-    if (l->ep > 1)
-        snprintf(text + n, 32 - (size_t)n, ",ep=%d", l->ep);
-    return text;
 }

@@ -15,7 +15,7 @@ struct plan {
     struct k3_config config;
     struct device device;
     int nodes; /* ranks that there are, one a node */
-    struct cost_layout layout[PLAN_LAYOUTS_MAX];
+    struct layout layout[PLAN_LAYOUTS_MAX];
     int layouts;
     enum k3_dtype dense[PLAN_DENSE_MAX];
     int denses;
@@ -41,16 +41,12 @@ struct plan_memory {
     int fits;
 };
 const char *plan_part_name(int part);
-void plan_memory(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, int rank,
-                 struct plan_memory *m);
+void plan_memory(const struct plan *p, const struct layout *l, enum k3_dtype dense, int rank, struct plan_memory *m);
 /* The rank with the most. */
-void plan_fullest(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, struct plan_memory *m);
+void plan_fullest(const struct plan *p, const struct layout *l, enum k3_dtype dense, struct plan_memory *m);
 /* The last of the ranks after `rank` whose memory is the same; *m is theirs. */
-int plan_same_memory(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, int rank,
+int plan_same_memory(const struct plan *p, const struct layout *l, enum k3_dtype dense, int rank,
                      struct plan_memory *m);
-
-/* "tp=8,pp=2" */
-const char *plan_layout_name(const struct cost_layout *l, char text[32]);
 
 /* Everything about each layout; or one line a layout. */
 void plan_print(const struct plan *p, FILE *out);

@@ -23,11 +23,11 @@ static json_t *basis_json(const struct device *d)
     return json_pack("{s:s, s:o}", "name", d->name, "values", values);
 }
 
-static json_t *memory_json(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense)
+static json_t *memory_json(const struct plan *p, const struct layout *l, enum k3_dtype dense)
 {
     json_t *list = json_array();
 
-    for (int rank = 0, last; rank < cost_layout_ranks(l); rank = last + 1) {
+    for (int rank = 0, last; rank < layout_ranks(l); rank = last + 1) {
         struct plan_memory m;
         json_t *parts = json_object();
         last = plan_same_memory(p, l, dense, rank, &m);
@@ -55,7 +55,7 @@ static json_t *step_json(const struct predict_step *s, const struct prediction *
                      t->step_ms, "tokens_per_second", t->tokens_per_second);
 }
 
-static json_t *layout_json(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense)
+static json_t *layout_json(const struct plan *p, const struct layout *l, enum k3_dtype dense)
 {
     struct predict_options o = p->options;
     json_t *steps = json_array();
@@ -67,7 +67,7 @@ static json_t *layout_json(const struct plan *p, const struct cost_layout *l, en
         json_array_append_new(steps, step_json(&p->step[i], &t));
     }
     return json_pack("{s:i, s:i, s:i, s:i, s:s, s:o, s:o}", "tp", l->tp, "pp", l->pp, "ep", l->ep, "ranks",
-                     cost_layout_ranks(l), "dense", inventory_dense_name(dense), "memory", memory_json(p, l, dense), "steps",
+                     layout_ranks(l), "dense", inventory_dense_name(dense), "memory", memory_json(p, l, dense), "steps",
                      steps);
 }
 
@@ -94,9 +94,9 @@ void plan_check_json(const struct plan *p, const struct measured *m, int files, 
             measured_predict(r, &p->config, &p->device, &p->options, &t);
             json_array_append_new(
                 runs, json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:i}", "file", m[i].file,
-                                "dense", inventory_dense_name(r->dense), "tp", r->tp, "rank", r->rank, "batch", r->batch,
-                                "prefill", r->prefill, "context", (json_int_t)r->context, "exchange_us", r->exchange_us,
-                                "measured_ms", r->ms_per_step, "predicted_ms", t.step_ms, "error",
+                                "dense", inventory_dense_name(r->dense), "tp", r->tp, "rank", r->rank, "batch",
+                                r->batch, "prefill", r->prefill, "context", (json_int_t)r->context, "exchange_us",
+                                r->exchange_us, "measured_ms", r->ms_per_step, "predicted_ms", t.step_ms, "error",
                                 t.step_ms / r->ms_per_step - 1, "bytes", t.bytes, "exchanges", t.exchanges));
         }
     dump(json_pack("{s:s, s:o, s:o}", "config", p->model, "device", basis_json(&p->device), "runs", runs), out);

@@ -51,12 +51,12 @@ static void print_columns(const struct plan *p, const struct column *column, int
 }
 
 /* Ranks that hold the same share a column. */
-static void print_memory(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, FILE *out)
+static void print_memory(const struct plan *p, const struct layout *l, enum k3_dtype dense, FILE *out)
 {
     struct column column[COLUMNS];
     int n = 0;
 
-    for (int rank = 0; rank < cost_layout_ranks(l); rank = column[n - 1].last + 1) {
+    for (int rank = 0; rank < layout_ranks(l); rank = column[n - 1].last + 1) {
         if (n == COLUMNS) {
             print_columns(p, column, n, out);
             n = 0;
@@ -71,7 +71,7 @@ static void print_memory(const struct plan *p, const struct cost_layout *l, enum
 /* --- steps ----------------------------------------------------------------------------------------------------------
  */
 
-static void predict_with(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, int step,
+static void predict_with(const struct plan *p, const struct layout *l, enum k3_dtype dense, int step,
                          struct prediction *got)
 {
     struct predict_options o = p->options;
@@ -89,13 +89,13 @@ static const char *step_name(const struct predict_step *s, char text[32])
     return text;
 }
 
-static void print_steps(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, FILE *out)
+static void print_steps(const struct plan *p, const struct layout *l, enum k3_dtype dense, FILE *out)
 {
     fprintf(out, "%-11s %8s %8s %8s %8s %8s %9s %8s %8s %8s %9s %8s %9s\n", "step", "context", "read GB", "read ms",
             "comp ms", "layer ms", "exchanges", "phases", "late ms", "wire ms", "wait ms", "step ms", "tokens/s");
     for (int i = 0; i < p->steps; i++) {
         struct prediction t;
-        char name[32];
+        char name[LAYOUT_NAME];
         predict_with(p, l, dense, i, &t);
         fprintf(out, "%-11s %8lld %8.3f %8.2f %8.2f %8.2f %9d %8d %8.2f %8.2f %9.2f %8.2f %9.2f\n",
                 step_name(&p->step[i], name), (long long)p->step[i].context, t.bytes / 1e9, t.memory_ms, t.compute_ms,
@@ -105,11 +105,11 @@ static void print_steps(const struct plan *p, const struct cost_layout *l, enum 
 }
 
 /* Where the bytes of the fullest step's busiest rank are, a column a step. */
-static void print_groups(const struct plan *p, const struct cost_layout *l, enum k3_dtype dense, FILE *out)
+static void print_groups(const struct plan *p, const struct layout *l, enum k3_dtype dense, FILE *out)
 {
     struct prediction t[COLUMNS];
     int n = p->steps < COLUMNS ? p->steps : COLUMNS;
-    char name[32];
+    char name[LAYOUT_NAME];
 
     fprintf(out, "%-14s", "bytes, GB");
     for (int i = 0; i < n; i++) {
@@ -139,13 +139,13 @@ static void print_basis(const struct plan *p, FILE *out)
 
 void plan_print(const struct plan *p, FILE *out)
 {
-    char name[32];
+    char name[LAYOUT_NAME];
 
     for (int i = 0; i < p->layouts; i++)
         for (int k = 0; k < p->denses; k++) {
-            const struct cost_layout *l = &p->layout[i];
-            fprintf(out, "%s, %d of %d ranks, dense part %s\n\n", plan_layout_name(l, name), cost_layout_ranks(l),
-                    p->nodes, inventory_dense_name(p->dense[k]));
+            const struct layout *l = &p->layout[i];
+            fprintf(out, "%s, %d of %d ranks, dense part %s\n\n", layout_name(l, name), layout_ranks(l), p->nodes,
+                    inventory_dense_name(p->dense[k]));
             print_memory(p, l, p->dense[k], out);
             print_steps(p, l, p->dense[k], out);
             print_groups(p, l, p->dense[k], out);
@@ -155,7 +155,7 @@ void plan_print(const struct plan *p, FILE *out)
 
 void plan_compare(const struct plan *p, FILE *out)
 {
-    char name[32];
+    char name[LAYOUT_NAME];
 
     fprintf(out, "%-20s %-6s %9s %-8s", "tokens/s", "dense", "GB a rank", "");
     for (int i = 0; i < p->steps; i++)
@@ -168,7 +168,7 @@ void plan_compare(const struct plan *p, FILE *out)
         for (int k = 0; k < p->denses; k++) {
             struct plan_memory m;
             plan_fullest(p, &p->layout[i], p->dense[k], &m);
-            fprintf(out, "%-20s %-6s %9.3f %-8s", plan_layout_name(&p->layout[i], name), inventory_dense_name(p->dense[k]),
+            fprintf(out, "%-20s %-6s %9.3f %-8s", layout_name(&p->layout[i], name), inventory_dense_name(p->dense[k]),
                     m.total / 1e9, m.fits ? "fits" : "too much");
             for (int s = 0; s < p->steps; s++) {
                 struct prediction t;
@@ -188,14 +188,15 @@ void plan_compare(const struct plan *p, FILE *out)
 static void print_run(const struct measured_run *r, const struct prediction *t, const char *file, FILE *out)
 {
     struct predict_step step = {.seqs = r->batch, .prefill = r->prefill};
-    char name[32], bytes[32] = "", exchanges[32];
+    char name[LAYOUT_NAME], bytes[32] = "", exchanges[32];
 
     if (r->bytes_ideal > 0)
         snprintf(bytes, sizeof bytes, "%.3f", r->bytes_ideal / 1e9);
     snprintf(exchanges, sizeof exchanges, r->exchanges ? "%d/%d" : "%d", t->exchanges, r->exchanges);
-    fprintf(out, "%-6s %4d %4d %-11s %8lld %8.1f %9.3f %9.3f %+6.1f%% %8.3f %8s %9s  %s\n", inventory_dense_name(r->dense),
-            r->tp, r->rank, step_name(&step, name), (long long)r->context, r->exchange_us, r->ms_per_step, t->step_ms,
-            100 * (t->step_ms / r->ms_per_step - 1), t->bytes / 1e9, bytes, exchanges, file);
+    fprintf(out, "%-6s %4d %4d %-11s %8lld %8.1f %9.3f %9.3f %+6.1f%% %8.3f %8s %9s  %s\n",
+            inventory_dense_name(r->dense), r->tp, r->rank, step_name(&step, name), (long long)r->context,
+            r->exchange_us, r->ms_per_step, t->step_ms, 100 * (t->step_ms / r->ms_per_step - 1), t->bytes / 1e9, bytes,
+            exchanges, file);
 }
 
 void plan_check(const struct plan *p, const struct measured *m, int files, FILE *out)

@@ -25,7 +25,7 @@ static int phases(const struct cost_exchange *e, const struct predict_options *o
     }
 }
 
-static void add_exchanges(const struct k3_config *c, const struct cost_layout *l, int stage, const struct device *d,
+static void add_exchanges(const struct k3_config *c, const struct layout *l, int stage, const struct device *d,
                           const struct predict_options *o, const struct cost_step *step, struct prediction *p)
 {
     struct cost_exchange list[COST_EXCHANGES_MAX];
@@ -67,12 +67,13 @@ static double compute_time(const struct cost_work *w, const struct device *d, co
     return ms(w->flops[group], rate * 1e3);
 }
 
-void predict_rank(const struct k3_config *c, const struct cost_layout *l, int rank, const struct device *d,
+void predict_rank(const struct k3_config *c, const struct layout *l, int rank, const struct device *d,
                   const struct predict_options *o, const struct predict_step *step, struct prediction *p)
 {
     int rows = step->prefill ? step->prefill : step->seqs, stage = rank / l->tp;
     struct cost_step cost = {rows, step->seqs, step->context, step->seqs};
-    int64_t layers = shard_count(c, &(struct shard){l->pp, stage}, SHARD_LAYERS);
+    struct shard sh = layout_shard(l, rank);
+    int64_t layers = shard_count(c, &sh, SHARD_LAYERS);
 
     *p = (struct prediction){.layers_ms = (double)layers * d->layer_us.value / 1e3};
     cost_work(c, l, rank, &o->cost, &cost, &p->work);
@@ -105,8 +106,8 @@ static void add_stage(struct prediction *all, const struct prediction *stage)
 
 /* Decoding sequences go through the stages in as many turns as there are stages, so that all have something to do; a
  * prompt's chunks follow each other. */
-void predict(const struct k3_config *c, const struct cost_layout *l, const struct device *d,
-             const struct predict_options *o, const struct predict_step *step, struct prediction *p)
+void predict(const struct k3_config *c, const struct layout *l, const struct device *d, const struct predict_options *o,
+             const struct predict_step *step, struct prediction *p)
 {
     int turns = step->prefill || step->seqs < l->pp ? step->prefill ? 1 : step->seqs : l->pp;
     struct predict_step turn = *step;

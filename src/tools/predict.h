@@ -39,11 +39,11 @@ struct prediction {
     double step_ms; /* the sum: from one token of a sequence to its next */
     double tokens_per_second;
 };
-void predict(const struct k3_config *c, const struct cost_layout *l, const struct device *d,
-             const struct predict_options *o, const struct predict_step *step, struct prediction *p);
+void predict(const struct k3_config *c, const struct layout *l, const struct device *d, const struct predict_options *o,
+             const struct predict_step *step, struct prediction *p);
 
 /* One rank's part, without a pipeline. */
-void predict_rank(const struct k3_config *c, const struct cost_layout *l, int rank, const struct device *d,
+void predict_rank(const struct k3_config *c, const struct layout *l, int rank, const struct device *d,
                   const struct predict_options *o, const struct predict_step *step, struct prediction *p);
 
 #endif

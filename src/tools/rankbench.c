@@ -212,7 +212,7 @@ static int time_steps(struct rankbench *b, struct run *r, struct k3_error *err)
 /* What must be read and computed, the same way as k3plan counts it. */
 static void count_work(struct rankbench *b, struct run *r)
 {
-    struct cost_layout layout = {b->o->tp, 1, 1};
+    struct layout layout = {b->o->tp, 1, 1};
     struct cost_options options = {.dense = b->o->dense, .latents = b->limits.latents, .value_bytes = 4};
     struct cost_step step = {
         .rows = b->o->prefill ? b->o->prefill : r->batch, .seqs = r->batch, .context = r->context, .outputs = r->batch};

@@ -187,6 +187,34 @@ static int agrees(void)
     return right;
 }
 
+/* Each stage hands its number on, in two parts, to the next; the last one's comes back to the first. */
+static int divides(void)
+{
+    int size = comm_size(c), stages = size % 2 ? size : 2, tp = size / stages, right;
+
+    right = comm_stage(c) == c && !comm_pipeline(c) && comm_divide(c, size + 1, &err) < 0;
+    right &= comm_divide(c, stages, &err) == 0;
+    if (stages == 1)
+        return right && comm_stage(c) == c && !comm_pipeline(c);
+    struct comm *stage = comm_stage(c), *pipeline = comm_pipeline(c);
+    int at = comm_rank(pipeline), member = comm_rank(stage);
+    right &= comm_size(stage) == tp && comm_size(pipeline) == stages && at * tp + member == comm_rank(c);
+    float sum = (float)comm_rank(c), x[7] = {0}, want = 0;
+    for (int r = 0; r < tp; r++)
+        want += (float)(at * tp + r);
+    right &= comm_allreduce(stage, s, &sum, 1, &err) == 0 && sum == want;
+    float *part[2] = {x, x + 4};
+    if (at > 0)
+        right &= comm_receive(pipeline, s, part, 2, 3, at - 1, &err) == 0;
+    right &= x[0] == (float)at && x[6] == (float)(at * 10) && x[3] == 0;
+    x[0] += 1;
+    x[6] += 10;
+    right &= comm_send(pipeline, s, (const float *const *)part, 2, 3, (at + 1) % stages, &err) == 0;
+    if (at == 0)
+        right &= comm_receive(pipeline, s, part, 2, 3, stages - 1, &err) == 0 && x[0] == (float)stages;
+    return right && comm_send(pipeline, s, (const float *const *)part, 1, 1, at, &err) < 0;
+}
+
 static int boots(void)
 {
     struct boot *b = boot_create(&err);
@@ -260,6 +288,7 @@ int main(int argc, char **argv)
     report("a long wait sleeps", idles());
     report("barrier", comm_barrier(c, &err) == 0);
     report("a failure of one is everyone's", agrees());
+    report("stages and pipelines", divides());
     report("PMIx agrees on ranks and exchanges", boots());
     comm_destroy(c);
     kern_stream_destroy(s);

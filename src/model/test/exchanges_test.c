@@ -54,7 +54,7 @@ static void run_step(const struct k3_config *c, const char *dir, struct counting
     static const int32_t begin[] = {0, ROWS}, slot[] = {0}, pages[] = {0}, token[ROWS] = {1, 2, 3, 4, 5};
     static const int64_t pos[] = {0};
     static const int32_t output[OUTPUTS] = {0, ROWS - 1};
-    struct shard sh = {RANKS, 0};
+    struct shard sh = {.tp = RANKS, .rank = 0};
     struct k3_error err = {""};
     const float *logits;
 
@@ -97,7 +97,7 @@ static void a_step_exchanges_what_is_counted(void **state)
         synthetic_write(&c, path, &err) < 0)
         fail_msg("%s", err.text);
     run_step(&c, dir, &made);
-    int n = cost_exchanges(&c, &(struct cost_layout){RANKS, 1, 1}, 0, &options, &step, list);
+    int n = cost_exchanges(&c, &(struct layout){RANKS, 1, 1}, 0, &options, &step, list);
     for (int i = 0; i < n; i++) {
         int sum = list[i].kind == COST_ALL_REDUCE;
         *(sum ? &sums : &gathers) += list[i].count;
@@ -122,7 +122,7 @@ static void the_real_model_on_16_nodes(void **state)
 
     tree_config("k3.json", &c);
     for (int pp = 1; pp <= 2; pp++) {
-        struct cost_layout l = {16 / pp, pp, 1};
+        struct layout l = {16 / pp, pp, 1};
         int count = 0, sends = 0;
         for (int stage = 0; stage < pp; stage++) {
             int n =

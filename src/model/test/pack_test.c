@@ -106,7 +106,7 @@ static struct weights *load(const struct place *p, int tp, int rank, struct k3_e
     if (k3_config_load(p->out, &c, err) < 0)
         return NULL;
     c.mxfp4 = 1;
-    return weights_load(p->out, &c, &(struct shard){tp, rank}, stream, NULL, err);
+    return weights_load(p->out, &c, &(struct shard){.tp = tp, .rank = rank}, stream, NULL, err);
 }
 
 static void refused(const struct place *p, int tp, int rank, const char *sentence)
@@ -159,7 +159,7 @@ static void a_pack_has_the_bits_of_the_checkpoint(void **state)
     for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++) {
         pack_all(p, degrees[d], K3_BF16, written);
         for (int rank = 0; rank < degrees[d]; rank++) {
-            struct shard sh = {degrees[d], rank};
+            struct shard sh = {.tp = degrees[d], .rank = rank};
             struct weights *a = weights_load(p->model, &p->config, &sh, stream, NULL, &err);
             struct weights *b = load(p, degrees[d], rank, &err);
             if (!a || !b)
@@ -213,7 +213,7 @@ static void dense_matrices_have_the_form_that_was_asked_for(void **state)
         c.dense = forms[f];
         pack_all(p, 3, forms[f], written);
         for (int rank = 0; rank < 3; rank++) {
-            struct shard sh = {3, rank};
+            struct shard sh = {.tp = 3, .rank = rank};
             struct weights *w = load(p, 3, rank, &err);
             if (!w)
                 fail_msg("%s", err.text);
@@ -394,7 +394,7 @@ static void a_pack_that_is_damaged_is_refused_and_mended(void **state)
     damage(p, "rank0.k3pack", 1 << 20, 0);
     refused(p, 1, 0, "rank0.k3pack: block 1 (bytes 1048576 to");
     refused(p, 1, 0, "is not what its hash says: k3pack --tp 1 --rank 0 mends it");
-    struct weights *w = weights_load(p->out, &p->config, &(struct shard){1, 0}, stream,
+    struct weights *w = weights_load(p->out, &p->config, &(struct shard){.tp = 1, .rank = 0}, stream,
                                      &(struct weights_loading){.unverified = 1}, &err);
     assert_non_null(w);
     weights_destroy(w);

@@ -25,7 +25,11 @@ static void shares_tile_every_axis(void **state)
                 int64_t unit = axis >= SHARD_DENSE && axis <= SHARD_LATENT ? K3_MX_BLOCK : 1;
                 tree_config(models[m], &c);
                 for (int rank = 0; rank < degrees[d]; rank++) {
-                    struct shard sh = {degrees[d], rank};
+                    struct shard sh = {.tp = degrees[d], .rank = rank};
+                    if (axis == SHARD_LAYERS)
+                        sh = (struct shard){.tp = 1, .pp = degrees[d], .stage = rank};
+                    if (axis == SHARD_EXPERTS)
+                        sh.ep = degrees[d];
                     struct range r = shard_range(&c, &sh, axis);
                     int64_t count = shard_count(&c, &sh, axis);
                     assert_int_equal(r.begin, end);
@@ -50,11 +54,11 @@ static void shares_tile_every_tensor(void **state)
     tree_config("k3.json", &c);
     for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++)
         for (enum tensor_role role = 0; role < T_ROLES; role++) {
-            struct shard_part p = shard_of(&c, &(struct shard){1, 0}, role);
+            struct shard_part p = shard_of(&c, &(struct shard){.tp = 1, .rank = 0}, role);
             int64_t cells = 0, row = 0, col = 0;
             int whole = 1;
             for (int rank = 0; rank < degrees[d]; rank++) {
-                p = shard_of(&c, &(struct shard){degrees[d], rank}, role);
+                p = shard_of(&c, &(struct shard){.tp = degrees[d], .rank = rank}, role);
                 int by_rows = p.row.begin != 0 || p.row.end != p.rows;
                 int by_cols = p.col.begin != 0 || p.col.end != p.cols;
                 assert_false(by_rows && by_cols);
@@ -79,7 +83,7 @@ static void shares_tile_every_tensor(void **state)
 static void the_real_model_on_16_nodes(void **state)
 {
     struct k3_config c;
-    struct shard sh = {16, 15};
+    struct shard sh = {.tp = 16, .rank = 15};
     (void)state;
 
     tree_config("k3.json", &c);
@@ -108,11 +112,11 @@ static void uneven_shares_give_the_first_ranks_one_more(void **state)
     (void)state;
 
     tree_config("k3.json", &c); /* 96 heads over 15: six of 7, nine of 6 */
-    assert_int_equal(shard_count(&c, &(struct shard){15, 5}, SHARD_MLA_HEADS), 7);
-    assert_int_equal(shard_count(&c, &(struct shard){15, 6}, SHARD_MLA_HEADS), 6);
+    assert_int_equal(shard_count(&c, &(struct shard){.tp = 15, .rank = 5}, SHARD_MLA_HEADS), 7);
+    assert_int_equal(shard_count(&c, &(struct shard){.tp = 15, .rank = 6}, SHARD_MLA_HEADS), 6);
     tree_config("tiny-a.json", &c); /* 64 latents are two blocks */
-    assert_int_equal(shard_count(&c, &(struct shard){4, 1}, SHARD_LATENT), 32);
-    assert_int_equal(shard_count(&c, &(struct shard){4, 2}, SHARD_LATENT), 0);
+    assert_int_equal(shard_count(&c, &(struct shard){.tp = 4, .rank = 1}, SHARD_LATENT), 32);
+    assert_int_equal(shard_count(&c, &(struct shard){.tp = 4, .rank = 2}, SHARD_LATENT), 0);
 }
 
 int main(void)

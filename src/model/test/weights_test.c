@@ -12,6 +12,7 @@
 
 #include "common/alloc.h"
 #include "common/log.h"
+#include "model/layout.h"
 #include "model/quantize.h"
 #include "model/safetensors.h"
 #include "model/synthetic.h"
@@ -40,14 +41,16 @@ static void write_small(const char *dir, const struct k3_config *c)
 }
 
 /* Where a rank's share of one tensor is. */
-static const uint8_t *share(const struct weights *w, const struct tensor_desc *t)
+static const uint8_t *share(const struct k3_config *c, const struct shard *sh, const struct weights *w,
+                            const struct tensor_desc *t)
 {
     if (!inventory_is_expert(t->role))
         return weights_get(w, t->role, t->layer)->data;
     const struct kern_expert_matrix *m = weights_experts(w, t->role, t->layer);
+    int64_t expert = t->expert - shard_range(c, sh, SHARD_EXPERTS).begin;
     if (t->kind == KIND_SCALE)
-        return (const uint8_t *)m->first.scale + t->expert * m->scale_step;
-    return (const uint8_t *)m->first.data + t->expert * m->data_step;
+        return (const uint8_t *)m->first.scale + expert * m->scale_step;
+    return (const uint8_t *)m->first.data + expert * m->data_step;
 }
 
 /* Row by row against the definition. */
@@ -56,14 +59,25 @@ static void check_share(const struct k3_config *c, const struct shard *sh, const
 {
     struct shard_part p = shard_of(c, sh, t->role);
     size_t element = (size_t)inventory_element_bytes(t->role), row = (size_t)(p.col.end - p.col.begin) * element;
+    struct range experts = shard_range(c, sh, SHARD_EXPERTS);
+    int is_other_experts = inventory_is_expert(t->role) && (t->expert < experts.begin || t->expert >= experts.end);
+
+    if (!shard_has(c, sh, t->role, t->layer)) {
+        if (inventory_is_expert(t->role))
+            assert_null(weights_experts(w, t->role, t->layer));
+        else
+            assert_null(weights_get(w, t->role, t->layer));
+    }
+    if (is_other_experts || !shard_has(c, sh, t->role, t->layer))
+        return;
     uint8_t *whole = k3_zalloc(t->bytes);
-    const uint8_t *got = share(w, t);
+    const uint8_t *got = share(c, sh, w, t);
 
     assert_int_equal((uintptr_t)got % 64, 0);
     synthetic_fill(c, t, 0, t->bytes / element, whole);
     for (int64_t r = p.row.begin; r < p.row.end; r++, got += row)
         if (memcmp(got, whole + (size_t)(r * p.cols + p.col.begin) * element, row) != 0)
-            fail_msg("tp %d rank %d: %s: row %lld differs", sh->tp, sh->rank, t->name, (long long)r);
+            fail_msg("tp %d ep %d rank %d: %s: row %lld differs", sh->tp, sh->ep, sh->rank, t->name, (long long)r);
     free(whole);
 }
 
@@ -81,7 +95,8 @@ static void see(uint64_t done, uint64_t total, void *arg)
 
 static void check_shares(const char *dir, int mxfp4)
 {
-    static const int degrees[] = {1, 2, 3, 5}; /* 3 heads on 5 ranks: two have none */
+    static const struct layout layouts[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {5, 1, 1}, /* 3 heads: two have none */
+                                            {2, 1, 2}, {4, 1, 2}, {1, 2, 1}, {2, 2, 2}};
     struct k3_config c;
     struct k3_error err = {""};
     struct inventory_iter it;
@@ -89,9 +104,9 @@ static void check_shares(const char *dir, int mxfp4)
 
     read_small(&c, mxfp4);
     write_small(dir, &c);
-    for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++)
-        for (int rank = 0; rank < degrees[d]; rank++) {
-            struct shard sh = {degrees[d], rank};
+    for (size_t d = 0; d < sizeof layouts / sizeof *layouts; d++)
+        for (int rank = 0; rank < layout_ranks(&layouts[d]); rank++) {
+            struct shard sh = layout_shard(&layouts[d], rank);
             struct seen seen = {0};
             struct weights *w =
                 weights_load(dir, &c, &sh, stream, &(struct weights_loading){.progress = see, .arg = &seen}, &err);
@@ -118,7 +133,7 @@ static void experts_may_be_bf16(void **state)
 
     check_shares(*state, 0);
     read_small(&c, 0);
-    struct weights *w = weights_load(*state, &c, &(struct shard){3, 0}, stream, NULL, &err);
+    struct weights *w = weights_load(*state, &c, &(struct shard){.tp = 3, .rank = 0}, stream, NULL, &err);
     assert_non_null(w);
     const struct kern_expert_matrix *w2 = weights_experts(w, T_W2, 1);
     assert_int_equal(w2->first.dtype, K3_BF16);
@@ -130,11 +145,11 @@ static void experts_may_be_bf16(void **state)
 
     /* Of these files as MXFP4, and the other way round, the first tensor that is missing is named. */
     c.mxfp4 = 1;
-    assert_null(weights_load(*state, &c, &(struct shard){1, 0}, stream, NULL, &err));
+    assert_null(weights_load(*state, &c, &(struct shard){.tp = 1, .rank = 0}, stream, NULL, &err));
     assert_non_null(strstr(err.text, "experts.0.w1.weight_packed is missing"));
     write_small(*state, &c);
     c.mxfp4 = 0;
-    assert_null(weights_load(*state, &c, &(struct shard){1, 0}, stream, NULL, &err));
+    assert_null(weights_load(*state, &c, &(struct shard){.tp = 1, .rank = 0}, stream, NULL, &err));
     assert_non_null(strstr(err.text, "experts.0.w1.weight is missing"));
 }
 
@@ -163,7 +178,7 @@ static void synthetic_weights_have_the_dense_format(void **state)
     read_small(&c, 1);
     for (int i = 0; i < 2; i++) {
         c.dense = forms[i];
-        struct weights *w = weights_synthetic(&c, &(struct shard){1, 0}, stream, &err);
+        struct weights *w = weights_synthetic(&c, &(struct shard){.tp = 1, .rank = 0}, stream, &err);
         if (!w)
             fail_msg("%s", err.text);
         const struct k3_tensor *q = weights_get(w, T_KDA_Q, 0), *head = weights_get(w, T_LM_HEAD, -1);
@@ -186,7 +201,7 @@ static void tensors_are_described(void **state)
 
     read_small(&c, 1);
     write_small(dir, &c);
-    struct weights *w = weights_load(dir, &c, &(struct shard){3, 0}, stream, NULL, &err);
+    struct weights *w = weights_load(dir, &c, &(struct shard){.tp = 3, .rank = 0}, stream, NULL, &err);
     assert_non_null(w);
 
     const struct k3_tensor *o = weights_get(w, T_KDA_O, 0);
@@ -224,10 +239,11 @@ static void the_real_model_takes_what_the_budget_says(void **state)
 
     tree_config("k3.json", &c);
     for (int rank = 0; rank < 16; rank++)
-        sum += weights_bytes(&c, &(struct shard){16, rank});
+        sum += weights_bytes(&c, &(struct shard){.tp = 16, .rank = rank});
     assert_in_range(sum / 16, 98200000000, 98400000000);
     /* Alone it takes the whole, but for alignment and the padding of A_log. */
-    assert_in_range(weights_bytes(&c, &(struct shard){1, 0}), 1559965606912 - 69 * 128, 1559965606912 + 64 * 4096);
+    assert_in_range(weights_bytes(&c, &(struct shard){.tp = 1, .rank = 0}), 1559965606912 - 69 * 128,
+                    1559965606912 + 64 * 4096);
 }
 
 /* Write the small checkpoint with a change: tensor `name` is left out, or declared with another dtype or shape; and
@@ -300,7 +316,7 @@ static void another_checkpoint_is_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct k3_error err = {""};
         write_changed(dir, &c, &cases[i].change);
-        struct weights *w = weights_load(dir, &c, &(struct shard){1, 0}, stream, NULL, &err);
+        struct weights *w = weights_load(dir, &c, &(struct shard){.tp = 1, .rank = 0}, stream, NULL, &err);
         if (cases[i].sentence && (w || !strstr(err.text, cases[i].sentence)))
             fail_msg("\"%s\" instead of \"%s\"", w ? "loaded" : err.text, cases[i].sentence);
         if (!cases[i].sentence && !w)
@@ -330,7 +346,7 @@ static void a_gap_is_named_by_what_is_missing(void **state)
     assert_int_equal(fseek(f, 8, SEEK_SET), 0);
     assert_int_equal(fwrite(text, 1, room, f), room);
     assert_int_equal(fclose(f), 0);
-    assert_null(weights_load(dir, &c, &(struct shard){1, 0}, stream, NULL, &err));
+    assert_null(weights_load(dir, &c, &(struct shard){.tp = 1, .rank = 0}, stream, NULL, &err));
     assert_non_null(strstr(err.text, "layers.0.self_attn.g_proj.weight is missing"));
     free(text);
     free(path);

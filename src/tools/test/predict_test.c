@@ -20,7 +20,7 @@ static struct k3_config k3;
 static struct k3_error err;
 static const struct predict_options plain = {.cost = {.dense = K3_BF16, .latents = K3_BF16, .value_bytes = 4},
                                              .exchange_us = -1};
-static const struct cost_layout tp16 = {16, 1, 1};
+static const struct layout tp16 = {16, 1, 1};
 
 static void near(double got, double wanted, double share)
 {
@@ -48,7 +48,7 @@ static void load(struct device *d, const char *name, const char *set)
     free(path);
 }
 
-static double speed(const struct device *d, const struct predict_options *o, const struct cost_layout *l, int batch)
+static double speed(const struct device *d, const struct predict_options *o, const struct layout *l, int batch)
 {
     struct prediction p;
 
@@ -82,10 +82,10 @@ static void ceilings_are_those_of_the_arithmetic(void **state)
         near(speed(&d, &o, &tp16, 32), table[i].b32, 0.03);
     }
     o.cost.dense = K3_BF16;
-    near(speed(&d, &o, &(struct cost_layout){8, 2, 1}, 1), 13, 0.03);
-    near(speed(&d, &o, &(struct cost_layout){4, 4, 1}, 1), 6.8, 0.03);
-    near(speed(&d, &o, &(struct cost_layout){1, 16, 1}, 1), 1.7, 0.03);
-    near(speed(&d, &o, &(struct cost_layout){16, 1, 16}, 1), 18, 0.03);
+    near(speed(&d, &o, &(struct layout){8, 2, 1}, 1), 13, 0.03);
+    near(speed(&d, &o, &(struct layout){4, 4, 1}, 1), 6.8, 0.03);
+    near(speed(&d, &o, &(struct layout){1, 16, 1}, 1), 1.7, 0.03);
+    near(speed(&d, &o, &(struct layout){16, 1, 16}, 1), 18, 0.03);
     device_clear(&d);
 }
 
@@ -131,7 +131,7 @@ static void an_exchange_is_phases_and_bytes(void **state)
 /* Stages work on different sequences at the same time; one sequence alone goes through all of them. */
 static void a_pipeline_works_on_several_sequences(void **state)
 {
-    struct cost_layout pp2 = {1, 2, 1};
+    struct layout pp2 = {1, 2, 1};
     struct prediction one, two;
     struct device d;
     (void)state;
