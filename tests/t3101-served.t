@@ -56,7 +56,7 @@ refuses "k3served = { model = \"$model\"; slots = 8; batch_tokens = 71; };" "bat
     "a step too short for all slots and a block of a prompt"
 refuses "k3served = { model = \"$model\"; prefill_chunk = 100; };" "prefill_chunk \(100\) must be multiples of 64" \
     "a prompt cut within blocks"
-refuses "k3served = { model = \"$model\"; tp = 2; };" "tp is 2, but the job has 1 rank" "a layout for more ranks"
+refuses "k3served = { model = \"$model\"; layout = \"tp=2\"; };" "k3served.layout: layout tp=2 is one of 2 ranks, but the job has 1" "a layout for more ranks"
 refuses "k3served = { model = \"$model\"; backend = \"abacus\"; };" "abacus" "a backend that there is not"
 refuses "k3served = { model = \"$model\"; cache_tokens = 1000000000; };" "GiB of memory available" "more than memory holds"
 

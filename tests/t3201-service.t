@@ -17,7 +17,7 @@ sed "s|^bindir=.*|bindir=$top_builddir/src/engine|" "$top_builddir/slurm/k3serve
 # The daemon would wait a minute for a silent engine, so that what comes back sooner was reported.
 configuration() {
     echo "k3queued = { engine_timeout = 60.0; };"
-    echo "k3served = { model = \"$tmp/$1\"; tp = 4; max_context = 4096; cache_tokens = 8192; restart_delay = 0.1; };"
+    echo "k3served = { model = \"$tmp/$1\"; layout = \"tp=4\"; max_context = 4096; cache_tokens = 8192; restart_delay = 0.1; };"
 }
 
 serving() { [[ $(k3info --json) == *'"state":"serving"'* ]]; }

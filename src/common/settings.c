@@ -63,7 +63,7 @@ static const struct conf_row rows[] = {
     INT(k3queued, max_output, "8388608", 65536, 1 << 30, "Bytes that may wait for one client that does not read."),
 
     TEXT(k3served, model, "", NULL, "Directory of the checkpoint, or of the packs that k3pack made of it."),
-    INT(k3served, tp, "0", 0, 4096, "Ranks that share every layer (tensor parallel); 0: all of the job's."),
+    TEXT(k3served, layout, "", NULL, "How the job's ranks divide the model: tp=N,pp=N,ep=N, what is left out being 1; empty: tp, as many as there are.\ntp ranks share every layer of a stage; the layers are shared out among pp stages, which take turns: more of them hold a larger model and are no faster. A stage's ranks form ep groups, each with some of the experts whole.  The job must have tp times pp ranks."),
     INT(k3served, threads, "1", 1, 1024, "Threads of a rank's CPU backend."),
     TEXT(k3served, backend, "cpu", NULL, "Kernels that compute."),
     TEXT(k3served, nccl_interface, "", NULL, "Network interfaces for NCCL's sockets, as ip link names them, separated by commas; empty: NCCL's choice."),

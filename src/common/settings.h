@@ -30,14 +30,14 @@ struct settings {
         int max_rate_per_user; /* requests a minute */
         int max_connections_per_peer;
         int max_prompt_bytes, max_prompt_tokens;
-        int max_tokens;                                               /* 0: as many as fit */
+        int max_tokens; /* 0: as many as fit */
         int max_choices;
         double keep_answer, heartbeat, engine_timeout, stall_timeout; /* seconds */
         int max_output;                                               /* bytes */
     } k3queued;
     struct {
-        char *model; /* directory; "": none */
-        int tp;      /* 0: all ranks */
+        char *model;  /* directory; "": none */
+        char *layout; /* layout.h; "": tp = all ranks */
         int threads;
         char *backend;
         char *nccl_interface, *nccl_hca; /* names, separated by commas; "": NCCL's choice */

@@ -22,7 +22,7 @@ static const struct {
     {"k3 version", offsetof(struct standing, version), TEXT},
     {"config.json (hash)", offsetof(struct standing, model), TEXT},
     {"k3served.backend", offsetof(struct standing, backend), TEXT},
-    {"k3served.tp", offsetof(struct standing, tp), NUMBER},
+    {"k3served.layout", offsetof(struct standing, layout), TEXT},
     {"k3served.slots", offsetof(struct standing, slots), NUMBER},
     {"k3served.prefix_slots", offsetof(struct standing, prefix_slots), NUMBER},
     {"k3served.page_tokens", offsetof(struct standing, page_tokens), NUMBER},

@@ -16,7 +16,8 @@ struct standing {
     char version[32]; /* of the program */
     char model[64];   /* hash of config.json */
     char backend[16];
-    int32_t tp, slots, prefix_slots, page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
+    char layout[40];
+    int32_t slots, prefix_slots, page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
     struct k3_error problem;  /* why it cannot take part; empty: it can */
     uint64_t need_bytes;      /* by this rank */
     uint64_t available_bytes; /* on its host or GPU, before anything was loaded */

@@ -55,9 +55,10 @@ enum { PHASES = sizeof phases / sizeof *phases };
 struct bench {
     const struct bench_options *o;
     const struct k3_config *config;
+    const struct layout *layout;
     struct comm *comm;
     struct shard shard;
-    struct machine_rates machine; /* of all ranks together */
+    struct machine_rates machine; /* of the ranks that work at a time: those of a stage, on average */
 
     struct k3_stream *stream;
     struct weights *weights;
@@ -88,8 +89,8 @@ static int measure_machine(struct bench *b, struct k3_error *err)
         goto out;
     b->machine.fma_set = mine.fma_set;
     for (int r = 0; r < ranks; r++) {
-        b->machine.read_bytes += all[r].read_bytes;
-        b->machine.fma_flops += all[r].fma_flops;
+        b->machine.read_bytes += all[r].read_bytes / b->layout->pp;
+        b->machine.fma_flops += all[r].fma_flops / b->layout->pp;
     }
     rc = 0;
 out:
@@ -127,7 +128,7 @@ static int load(struct bench *b, struct k3_error *err)
         return -1;
     b->forward = forward_create(b->config, &b->shard, b->weights, b->comm, b->stream, &fl, err);
     b->plan = plan_create(&l);
-    if (b->shard.rank == 0) {
+    if (comm_rank(b->comm) == 0) {
         b->cache = cache_create(&(struct cache_limits){l.slots, l.pages, l.page_tokens});
         b->prefix = prefix_create(b->cache, 0);
         b->scheduler = scheduler_create(b->cache, b->prefix, l.slots, o->chunk);
@@ -391,9 +392,11 @@ static void print_operations(const struct bench *b, const struct phase *ph, FILE
 
 static void print_table(struct bench *b, const struct figures *f, FILE *to)
 {
-    fprintf(to, "# k3run %s, %s, ranks %d, threads %d, backend %s, prefill chunk %d, medians of %d rounds\n",
-            PACKAGE_VERSION, b->o->model, comm_size(b->comm), b->o->threads, kern_stream_name(b->stream), b->o->chunk,
-            BENCH_ROUNDS);
+    char name[LAYOUT_NAME];
+
+    fprintf(to, "# k3run %s, %s, ranks %d, %s, threads %d, backend %s, prefill chunk %d, medians of %d rounds\n",
+            PACKAGE_VERSION, b->o->model, comm_size(b->comm), layout_name(b->layout, name), b->o->threads,
+            kern_stream_name(b->stream), b->o->chunk, BENCH_ROUNDS);
     fprintf(to, "# machine: reads %.2f GB/s (%d MiB a rank, best of %d), fp32 FMA %.1f GFLOP/s (%s, best of %d)\n",
             1e-9 * b->machine.read_bytes, MACHINE_READ_MIB, MACHINE_RUNS, 1e-9 * b->machine.fma_flops,
             b->machine.fma_set, MACHINE_RUNS);
@@ -432,6 +435,7 @@ static json_t *operations_json(const struct bench *b, const struct phase *ph)
 static int print_json(struct bench *b, const struct figures *f, FILE *to)
 {
     json_t *list = json_array();
+    char name[LAYOUT_NAME];
 
     for (int i = 0; i < PHASES; i++) {
         const struct phase *ph = &b->phase[i];
@@ -442,12 +446,12 @@ static int print_json(struct bench *b, const struct figures *f, FILE *to)
                             f[i].flops, "step_over_bound", f[i].seconds / f[i].read_bound, "fma_share", f[i].fma_share,
                             "outside_seconds", f[i].outside, "operations", operations_json(b, ph)));
     }
-    json_t *root =
-        json_pack("{s:s, s:s, s:i, s:i, s:s, s:i, s:i, s:{s:f, s:f, s:s}, s:f, s:o}", "version", PACKAGE_VERSION,
-                  "model", b->o->model, "ranks", comm_size(b->comm), "threads", b->o->threads, "backend",
-                  kern_stream_name(b->stream), "prefill_chunk", b->o->chunk, "rounds", BENCH_ROUNDS, "machine",
-                  "read_bytes_per_second", b->machine.read_bytes, "fma_flops_per_second", b->machine.fma_flops,
-                  "fma_instructions", b->machine.fma_set, "batch_gain", batch_gain(f), "phases", list);
+    json_t *root = json_pack(
+        "{s:s, s:s, s:i, s:s, s:i, s:s, s:i, s:i, s:{s:f, s:f, s:s}, s:f, s:o}", "version", PACKAGE_VERSION, "model",
+        b->o->model, "ranks", comm_size(b->comm), "layout", layout_name(b->layout, name), "threads", b->o->threads,
+        "backend", kern_stream_name(b->stream), "prefill_chunk", b->o->chunk, "rounds", BENCH_ROUNDS, "machine",
+        "read_bytes_per_second", b->machine.read_bytes, "fma_flops_per_second", b->machine.fma_flops,
+        "fma_instructions", b->machine.fma_set, "batch_gain", batch_gain(f), "phases", list);
     int rc = root ? json_dumpf(root, to, JSON_INDENT(1) | JSON_REAL_PRECISION(8)) : -1;
     fputc('\n', to);
     json_decref(root);
@@ -484,20 +488,21 @@ static void release(struct bench *b)
     kern_profile_destroy(b->profile);
 }
 
-int bench_run(const struct bench_options *o, const struct k3_config *c, struct comm *comm, FILE *to,
-              struct k3_error *err)
+int bench_run(const struct bench_options *o, const struct k3_config *c, const struct layout *l, struct comm *comm,
+              FILE *to, struct k3_error *err)
 {
-    struct bench b = {.o = o, .config = c, .comm = comm, .shard = {.tp = comm_size(comm), .rank = comm_rank(comm)}};
+    struct bench b = {.o = o, .config = c, .layout = l, .comm = comm, .shard = layout_shard(l, comm_rank(comm))};
+    int first = comm_rank(comm) == 0;
     int rc = -1;
 
     if (measure_machine(&b, err) < 0 || comm_agree(comm, load(&b, err), err) < 0)
         goto out;
-    rc = b.shard.rank == 0 ? lead(&b, err) : follow(&b, err);
+    rc = first ? lead(&b, err) : follow(&b, err);
     if (rc < 0 && comm_size(comm) > 1) { /* the others are in the middle of a step */
         log_err("rank %d: %s", comm_rank(comm), err->text);
         comm_abort(comm, EXIT_FAILURE);
     }
-    if (rc == 0 && b.shard.rank == 0)
+    if (rc == 0 && first)
         rc = print(&b, to, err);
 out:
     release(&b);

@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 #include "common/error.h"
 #include "model/config.h"
+#include "model/layout.h"
 
 enum { BENCH_PROMPT = 512, BENCH_CONTEXT = 32, BENCH_ROUNDS = 5, BENCH_STEPS = 8, BENCH_BATCH = 8 };
 
@@ -23,8 +24,9 @@ struct bench_options {
     int json;
 };
 
-/* On all ranks of comm at once; rank 0 writes a table, or a JSON object, to `to`. */
-int bench_run(const struct bench_options *o, const struct k3_config *c, struct comm *comm, FILE *to,
-              struct k3_error *err);
+/* On all ranks of comm at once, which is divided into the layout's stages; rank 0 writes a table, or a JSON object, to
+ * `to`. */
+int bench_run(const struct bench_options *o, const struct k3_config *c, const struct layout *l, struct comm *comm,
+              FILE *to, struct k3_error *err);
 
 #endif

@@ -39,6 +39,7 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 struct options {
     const char *effort; /* NULL: as k3.conf says */
     const char *model, *backend, *system, *render, *dump_logits, *dump_hidden, *check_layers;
+    const char *layout;   /* "": tp = all ranks */
     char *text;           /* the words of the command line; NULL when there are none */
     struct tokens prompt; /* of --prompt-tokens */
     int tokenize, bench, json, no_thinking, output_tokens, output_given, show_reasoning, ignore_eos, verbose,
@@ -81,6 +82,7 @@ enum option_id {
     OPT_RENDER,
     OPT_BENCH,
     OPT_JSON,
+    OPT_LAYOUT,
     OPT_BACKEND,
     OPT_THREADS,
     OPT_NO_VERIFY,
@@ -123,6 +125,8 @@ static const struct {
     {"render", "FILE", "print the prompt that a chat request (JSON; - for stdin) becomes", OPT_RENDER},
     {"bench", NULL, "measure speed, and what this machine could do; no prompt", OPT_BENCH},
     {"json", NULL, "with --bench: JSON instead of a table", OPT_JSON},
+    {"layout", "tp=N,pp=N,ep=N", "ranks of a stage, stages, groups that share out experts (default tp=ranks)",
+     OPT_LAYOUT},
     {"backend", "NAME", "who computes: cpu, cuda or cuda:N, or ref to check them (default cpu)", OPT_BACKEND},
     {"threads", "N", "threads a rank (default: the cores when alone, else 1)", OPT_THREADS},
     {"no-verify", NULL, "load a pack without holding it against its hashes", OPT_NO_VERIFY},
@@ -329,6 +333,9 @@ static int parse_option(int option, const char *arg, struct options *o, struct k
         return 0;
     case OPT_JSON:
         o->json = 1;
+        return 0;
+    case OPT_LAYOUT:
+        o->layout = arg;
         return 0;
     case OPT_BACKEND:
         o->backend = arg;
@@ -600,6 +607,7 @@ struct run {
     const struct options *o;
     struct comm *comm;
     struct k3_config config;
+    struct layout layout;
     struct tokens prompt;
     int32_t max_tokens;
     struct printer printer;
@@ -687,7 +695,7 @@ static int feed_prompt(struct run *r, struct single *s, const float **logits, st
             dump_rows(r->dump, *logits, (int32_t)chunk);
         if (r->layers)
             layercheck_rows(r->layers, chunk);
-        if (outputs == SINGLE_ALL)
+        if (outputs == SINGLE_ALL && *logits)
             *logits += (chunk - 1) * r->config.vocab;
     }
     return 0;
@@ -718,7 +726,7 @@ static struct single *load_on(struct run *r, const char *backend, struct k3_erro
         .all_outputs = o->dump_logits != NULL,
     };
 
-    return single_create(&so, &r->config, r->comm, err);
+    return single_create(&so, &r->config, &r->layout, r->comm, err);
 }
 
 /* What the other backend makes of the prompt, layer by layer. */
@@ -750,12 +758,24 @@ static int load(struct run *r, struct k3_error *err)
     return r->single ? 0 : -1;
 }
 
+/* Find the layout, and divide the ranks by it. */
+static int take_layout(const struct options *o, const struct k3_config *c, struct comm *comm, struct layout *l,
+                       struct k3_error *err)
+{
+    if (layout_of_job(o->layout, comm_size(comm), c, l, err) < 0)
+        return k3_error_prefix(err, "--layout: ");
+    if (l->pp > 1 && (o->dump_hidden || o->check_layers))
+        return k3_errorf(err, "--dump-hidden and --check-layers look at all layers on one rank: not with pp=%d", l->pp);
+    return comm_divide(comm, l->pp, err);
+}
+
 /* Everything up to the first step.  What fails for one rank fails for all, and all leave together. */
 static int prepare(struct run *r, struct k3_error *err)
 {
     double start = clock_monotonic();
 
     if (comm_agree(r->comm, k3_config_load(r->o->model, &r->config, err), err) < 0 ||
+        comm_agree(r->comm, take_layout(r->o, &r->config, r->comm, &r->layout, err), err) < 0 ||
         comm_agree(r->comm, is_first(r) ? prepare_prompt(r, err) : 0, err) < 0 || share_prompt(r, err) < 0 ||
         comm_agree(r->comm, load(r, err), err) < 0)
         return -1;
@@ -867,7 +887,7 @@ static int answer(struct run *r, const float *logits, struct k3_error *err)
 {
     size_t bytes = (size_t)r->config.vocab * sizeof *logits;
 
-    if (r->o->choices > 1)
+    if (r->o->choices > 1 && is_first(r))
         r->first_logits = memcpy(k3_calloc(1, bytes), logits, bytes);
     for (int i = 0; i < r->o->choices; i++) {
         if (r->o->choices > 1)
@@ -905,6 +925,7 @@ static int bench(const struct options *o, struct k3_error *err)
 {
     struct comm *comm = comm_create(err);
     struct k3_config config;
+    struct layout layout;
     int rc = -1;
 
     if (!comm)
@@ -921,7 +942,8 @@ static int bench(const struct options *o, struct k3_error *err)
                                .chunk = o->prefill_chunk,
                                .json = o->json};
     if (comm_agree(comm, k3_config_load(o->model, &config, err), err) < 0 ||
-        bench_run(&bo, &config, comm, stdout, err) < 0)
+        comm_agree(comm, take_layout(o, &config, comm, &layout, err), err) < 0 ||
+        bench_run(&bo, &config, &layout, comm, stdout, err) < 0)
         say_for_all(comm, err);
     else
         rc = 0;
@@ -961,6 +983,7 @@ int main(int argc, char **argv)
 {
     struct options o = {
         .backend = "cpu",
+        .layout = "",
         .choices = 1,
         .max_tokens = -1,
         .prefill_chunk = 256,

@@ -33,6 +33,7 @@
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "model/forward.h"
+#include "model/layout.h"
 #include "model/modelhash.h"
 #include "model/weights.h"
 #include "text/vocab.h"
@@ -45,6 +46,7 @@ struct engine {
 
     /* Known before anything large is loaded. */
     struct k3_config config;
+    struct layout layout;
     struct shard shard;
     struct plan_limits limits;
     int64_t context;     /* most tokens of a sequence */
@@ -68,6 +70,11 @@ struct engine {
     struct k3_error why; /* the leader's */
 };
 
+static bool is_first(const struct engine *e)
+{
+    return boot_rank(e->boot) == 0;
+}
+
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -78,13 +85,12 @@ static int64_t least(int64_t a, int64_t b)
 
 static int set_limits(struct engine *e, struct k3_error *err)
 {
-    int size = boot_size(e->boot), tp = e->settings->k3served.tp;
     int32_t slots = e->settings->k3served.slots, page_tokens = e->settings->k3served.page_tokens;
     int32_t rows = e->settings->k3served.batch_tokens, pages = e->settings->k3served.cache_tokens / page_tokens;
 
+    if (layout_of_job(e->settings->k3served.layout, boot_size(e->boot), &e->config, &e->layout, err) < 0)
+        return k3_error_prefix(err, "k3served.layout: ");
     errno = EINVAL;
-    if (tp != 0 && tp != size)
-        return k3_errorf(err, "k3served.tp is %d, but the job has %d ranks", tp, size);
     if (rows < slots + K3_PREFILL_BLOCK)
         return k3_errorf(err, "k3served.batch_tokens (%d) must not be below k3served.slots + %d (%d)", rows,
                          K3_PREFILL_BLOCK, slots + K3_PREFILL_BLOCK);
@@ -94,7 +100,7 @@ static int set_limits(struct engine *e, struct k3_error *err)
     if (pages < 1)
         return k3_errorf(err, "k3served.cache_tokens (%d) must not be below k3served.page_tokens (%d)",
                          e->settings->k3served.cache_tokens, page_tokens);
-    e->shard = (struct shard){.tp = size, .rank = boot_rank(e->boot)};
+    e->shard = layout_shard(&e->layout, boot_rank(e->boot));
     e->context = least(least(e->settings->k3served.max_context, e->config.max_position), (int64_t)pages * page_tokens);
     e->limits = (struct plan_limits){.rows = rows,
                                      .slots = slots,
@@ -129,7 +135,7 @@ static int know_model(struct engine *e, struct k3_error *err)
     if (k3_config_load(model, &e->config, err) < 0 || set_limits(e, err) < 0 ||
         weights_look(model, &e->config, &e->shard, err) < 0)
         return -1;
-    if (e->shard.rank == 0 && !(e->vocab = vocab_load(model, err)))
+    if (is_first(e) && !(e->vocab = vocab_load(model, err)))
         return -1;
     if (!(e->stream = device_stream_create(backend, e->settings->k3served.threads, err)))
         return k3_error_prefix(err, "k3served: ");
@@ -158,7 +164,7 @@ static uint64_t budget(const struct engine *e)
 {
     struct forward_limits limits = forward_limits(e);
     struct forward_bytes f = forward_bytes(&e->config, &e->shard, &limits);
-    uint64_t weights = weights_bytes(&e->config, &e->shard), comm = e->shard.tp > 1 ? COMM_BYTES : 0;
+    uint64_t weights = weights_bytes(&e->config, &e->shard), comm = boot_size(e->boot) > 1 ? COMM_BYTES : 0;
     uint64_t known = weights + f.state + f.checkpoints + f.latents + f.scratch + comm;
     /* A host whose memory runs out may hang: leave a sixteenth, and what a process needs in any case. */
     const struct arena_row row[] = {{"weights", weights},
@@ -173,7 +179,7 @@ static uint64_t budget(const struct engine *e)
 
     for (int i = 0; i < rows; i++)
         total += row[i].bytes;
-    if (e->shard.rank == 0) {
+    if (is_first(e)) {
         arena_log_budget(row, rows);
         log_info("memory %-12s %15llu bytes", "available", (unsigned long long)available_bytes(e));
     }
@@ -197,7 +203,7 @@ static void stand(struct engine *e, struct standing *mine, const struct k3_error
         return;
     }
     snprintf(mine->backend, sizeof mine->backend, "%s", s->k3served.backend);
-    mine->tp = s->k3served.tp;
+    snprintf(mine->layout, sizeof mine->layout, "%s", s->k3served.layout);
     mine->slots = s->k3served.slots;
     mine->page_tokens = s->k3served.page_tokens;
     mine->cache_tokens = s->k3served.cache_tokens;
@@ -223,7 +229,7 @@ static int agree(struct engine *e, const struct k3_error *problem, struct k3_err
     int rc = boot_exchange(e->boot, "k3.standing", &mine, sizeof mine, all, err);
     if (rc == 0)
         rc = agree_check(all, size, err);
-    if (rc == 0 && e->shard.rank == 0)
+    if (rc == 0 && is_first(e))
         agree_log_devices(all, size);
     free(all);
     return rc;
@@ -261,7 +267,8 @@ static int load(struct engine *e, struct k3_error *err)
 {
     struct forward_limits limits = forward_limits(e);
 
-    if (comm_agree(e->comm, comm_attach(e->comm, e->stream, err), err) < 0)
+    if (comm_agree(e->comm, comm_divide(e->comm, e->layout.pp, err), err) < 0 ||
+        comm_agree(e->comm, comm_attach(e->comm, e->stream, err), err) < 0)
         return -1;
     e->weights = load_weights(e->settings->k3served.model, &e->config, &e->shard, e->stream, e->comm,
                               strcmp(e->settings->k3served.verify, "yes") == 0, tell_progress, e, err);
@@ -357,7 +364,7 @@ static int open_intake(struct engine *e, struct k3_error *err)
                                   .job = job_id(),
                                   .node = boot_node(e->boot),
                                   .model = e->model,
-                                  .ranks = e->shard.tp,
+                                  .ranks = boot_size(e->boot),
                                   .slots = e->limits.slots,
                                   .drain_timeout_s = e->settings->k3served.drain_timeout,
                                   .away_timeout_s = e->settings->k3served.away_timeout,
@@ -400,7 +407,7 @@ static int run_intake(struct engine *e, struct k3_error *err)
 
 static int run(struct engine *e, struct k3_error *err)
 {
-    bool first = e->shard.rank == 0;
+    bool first = is_first(e);
     int rc = comm_agree(e->comm, first ? open_intake(e, err) : 0, err);
 
     if (rc == 0)

@@ -66,7 +66,7 @@ static int load(struct single *s, const struct single_options *o, const struct k
     if (!s->stream)
         return -1;
     limits.latents = kern_latent_dtype(s->stream);
-    if (s->shard.rank == 0)
+    if (comm_rank(comm) == 0)
         log_memory(c, &s->shard, &limits);
     if (comm_attach(comm, s->stream, err) < 0)
         return -1;
@@ -78,13 +78,13 @@ static int load(struct single *s, const struct single_options *o, const struct k
     return s->forward ? 0 : -1;
 }
 
-struct single *single_create(const struct single_options *o, const struct k3_config *c, struct comm *comm,
-                             struct k3_error *err)
+struct single *single_create(const struct single_options *o, const struct k3_config *c, const struct layout *l,
+                             struct comm *comm, struct k3_error *err)
 {
     struct single *s = k3_zalloc(sizeof *s);
 
     s->comm = comm;
-    s->shard = (struct shard){.tp = comm_size(comm), .rank = comm_rank(comm)};
+    s->shard = layout_shard(l, comm_rank(comm));
     s->pages = (int32_t)((o->tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
     s->prompt = o->prompt;
     s->page = count_up(s->pages);

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "model/config.h"
 #include "model/forward.h"
+#include "model/layout.h"
 
 struct single_options {
     const char *model;   /* checkpoint directory */
@@ -29,9 +30,10 @@ enum single_outputs { SINGLE_NONE, SINGLE_LAST, SINGLE_ALL };
 
 struct single;
 
-/* Load this rank's share.  Borrows config and comm until single_destroy(). */
-struct single *single_create(const struct single_options *o, const struct k3_config *c, struct comm *comm,
-                             struct k3_error *err);
+/* Load this rank's share.  Borrows config and comm, which is divided into the layout's stages, until single_destroy().
+ */
+struct single *single_create(const struct single_options *o, const struct k3_config *c, const struct layout *l,
+                             struct comm *comm, struct k3_error *err);
 void single_destroy(struct single *s);
 
 /* For forward_trace().  Borrowed. */
@@ -43,7 +45,7 @@ void single_fork(struct single *s);
 
 /* Append n tokens, at most `rows`, to the sequence; a prompt's forms (struct kern_batch) are taken where its pieces are
  * whole blocks or its end, those of an answer in other pieces.  logits: one row of the vocabulary for the last token,
- * or for each; good until the next call. */
+ * or for each; good until the next call, and NULL where forward_step() has none. */
 int single_feed(struct single *s, const int32_t *token, int32_t n, enum single_outputs outputs, const float **logits,
                 struct k3_error *err);
 

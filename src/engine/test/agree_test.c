@@ -22,7 +22,7 @@ static void fill(struct standing *all, int ranks)
         strcpy(all[r].version, "0.1.0");
         strcpy(all[r].model, "abcd");
         strcpy(all[r].backend, "cpu");
-        all[r].tp = ranks;
+        strcpy(all[r].layout, "tp=4");
         all[r].slots = 8;
         all[r].need_bytes = 3 * GIB;
         all[r].available_bytes = 8 * GIB;
