@@ -314,6 +314,7 @@ int cost_exchanges(const struct k3_config *c, const struct layout *l, int stage,
     struct exchanges e = {list, 0};
     int layers = (int)length(p.layers), moe = 0;
     double row = (double)step->rows * o->value_bytes, hidden = row * c->hidden, latent = row * c->latent;
+    double logits = (double)step->outputs * o->value_bytes * c->vocab;
 
     for (int layer = (int)p.layers.begin; layer < p.layers.end; layer++)
         moe += k3_config_is_moe(c, layer);
@@ -322,9 +323,11 @@ int cost_exchanges(const struct k3_config *c, const struct layout *l, int stage,
     /* the experts' input and their sum */
     exchange(&e, COST_ALL_GATHER, l->tp, moe, latent + row * c->experts);
     exchange(&e, o->scatter_latent ? COST_REDUCE_SCATTER : COST_ALL_REDUCE, l->tp, moe, latent);
-    if (shard_is_last(&p.shard))
-        exchange(&e, COST_ALL_GATHER, l->tp, 1, (double)step->outputs * o->value_bytes * c->vocab);
-    else
-        exchange(&e, COST_SEND, 2, 1, hidden * (double)((p.layers.end - 1) / c->res_block + 2));
+    if (shard_is_last(&p.shard)) {
+        exchange(&e, COST_ALL_GATHER, l->tp, 1, logits);
+        exchange(&e, COST_SEND, 2, l->pp > 1, logits); /* to the first rank of all */
+    } else {
+        exchange(&e, COST_SEND, 2, 1, hidden * (double)(forward_snapshots(c, p.layers.end) + 1));
+    }
     return e.n;
 }

@@ -84,7 +84,8 @@ struct cost_exchange {
     double bytes; /* of the whole vector that is summed, put together or sent, each */
 };
 enum { COST_EXCHANGES_MAX = 8 };
-/* Those of one stage in one step, with what it sends to the next.  Returns how many entries were filled. */
+/* Those of one stage in one step, with what it sends to the next, the last one to the first.  Returns how many entries
+ * were filled. */
 int cost_exchanges(const struct k3_config *c, const struct layout *l, int stage, const struct cost_options *o,
                    const struct cost_step *step, struct cost_exchange list[COST_EXCHANGES_MAX]);
 

@@ -131,7 +131,7 @@ static void the_real_model_on_16_nodes(void **state)
                 *(list[i].kind == COST_SEND ? &sends : &count) += list[i].count;
         }
         assert_int_equal(count, 1 + 2 + 92 * 4 + 1);
-        assert_int_equal(sends, pp - 1);
+        assert_int_equal(sends, pp > 1 ? pp : 0); /* the residual stream onwards, the logits back */
     }
 }
 

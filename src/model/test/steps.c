@@ -1,6 +1,6 @@
 /* steps.c - however tokens are cut into steps and put together with others, a sequence gets the same logits
  *
- *     steps MODEL BACKEND ID,... [MOST]    on one process, or on the ranks that mpirun starts
+ *     steps MODEL BACKEND ID,... [MOST [LAYOUT]]    on one process, or on the ranks that mpirun starts
  *
  * Rank 0 prints "ok TITLE" or "not ok TITLE" a check. */
 #include <math.h>
@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 #include "common/alloc.h"
 #include "model/forward.h"
+#include "model/layout.h"
 
 enum { ROWS = 256, SLOTS = 4, PAGES = 40, PAGE_TOKENS = 16, SEQUENCES = 3, SEQUENCE_PAGES = 13 };
 
@@ -85,7 +86,7 @@ static void feed(struct sequence *s, const int *rows, int n, float *logits)
     };
     if (forward_step(forward, &step, &got, &err) < 0)
         stop();
-    if (logits)
+    if (logits && got) /* rank 0 has them in every layout */
         memcpy(logits, got, (size_t)begin[n] * (size_t)config.vocab * sizeof *logits);
 }
 
@@ -224,18 +225,22 @@ int main(int argc, char **argv)
 {
     struct forward_limits limits = {
         .rows = ROWS, .outputs = ROWS, .slots = SLOTS, .pages = PAGES, .page_tokens = PAGE_TOKENS, .slot_pages = PAGES};
+    struct layout layout;
 
-    if (argc != 4 && argc != 5) {
-        fprintf(stderr, "steps MODEL BACKEND ID,... [MOST]\n");
+    if (argc < 4 || argc > 6) {
+        fprintf(stderr, "steps MODEL BACKEND ID,... [MOST [LAYOUT]]\n");
         return 2;
     }
     read_tokens(argv[3]);
-    if (argc == 5)
+    if (argc > 4)
         most = atof(argv[4]);
     comm = comm_create(&err);
     if (!comm || k3_config_load(argv[1], &config, &err) < 0)
         stop();
-    struct shard shard = {.tp = comm_size(comm), .rank = comm_rank(comm)};
+    if (layout_of_job(argc > 5 ? argv[5] : "", comm_size(comm), &config, &layout, &err) < 0 ||
+        comm_divide(comm, layout.pp, &err) < 0)
+        stop();
+    struct shard shard = layout_shard(&layout, comm_rank(comm));
     struct k3_stream *stream = kern_stream_create(argv[2], 1);
     if (!stream)
         stop();
