@@ -23,6 +23,19 @@ like "$(says_json | tr -d ' \n')" \
 fails 2 "--json alone is a usage error" k3run --model "$model" --json Hello
 fails 2 "--bench takes no prompt" k3run --model "$model" --bench Hello
 
+
+# --- loading
+
+k3pack -q --model "$model" --out "$tmp/pack" --tp 2 >/dev/null
+ok "k3bench load" bash -c "k3bench load --model '$tmp/pack' --rank 1 --rounds 3 --json '$tmp/load.json' >'$tmp/load'"
+like "$(head -n 1 "$tmp/load")" "pack/rank1.k3pack: 0.007 GB, backend cpu" "says what it loads"
+like "$(awk '/^ *[123] / { r = $3 / $2; print ($4 - r < 0.02 * r && r - $4 < 0.02 * r) }' "$tmp/load" | tr '\n' ' ')" "^1 1 1 $" \
+    "a row a round, whose share is the ratio of both speeds"
+like "$(tr -d ' \n' <"$tmp/load.json")" '^\{"backend":"cpu.*"beside_bytes":[0-9.e+]+,"bytes":7.45011e6,.*"share":[0-9.e-]+,"threads":1' "--json"
+fails 1 "a rank that is not there" k3bench load --model "$tmp/pack" --rank 2
+fails 1 "a checkpoint is no pack" k3bench load --model "$model"
+fails 2 "no directory is a usage error" k3bench load
+
 if command -v mpirun >/dev/null && grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h"; then
     mpi 2 k3run --model "$model" --threads 1 --bench >"$tmp/table"
     is "$?, $(grep -c '^# machine' "$tmp/table"), $(grep -c 'ranks 2, threads 1' "$tmp/table")" "0, 1, 1" \

@@ -299,6 +299,10 @@ struct pack *pack_open(const char *dir, const struct k3_config *c, const struct 
     json_t *root = NULL;
     size_t len;
 
+    if (sodium_init() < 0) { /* its hashes are slow until it has looked at the processor */
+        k3_errorf(err, "libsodium does not start");
+        goto out;
+    }
     if (check_info(p, dir, err) < 0)
         goto out;
     if (access(p->manifest, F_OK) < 0 && errno == ENOENT) {

@@ -41,6 +41,8 @@ void pack_close(struct pack *p);
 uint64_t pack_bytes(const struct pack *p);
 /* The image's file.  Borrowed until pack_close(). */
 const char *pack_path(const struct pack *p);
+/* Threads that pack_read() takes. */
+int pack_threads(const struct pack *p);
 
 /* Read all of it into memory of the stream's backend, past the page cache; `to` NULL: read, check and forget.  Several
  * threads read and hash; the caller's copies to the device.  Host memory beside `to`: PACK_CHUNK for each thread and

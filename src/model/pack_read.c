@@ -205,9 +205,9 @@ static void close_file(struct reader *r)
         close(r->direct);
 }
 
-static int thread_count(uint64_t bytes)
+int pack_threads(const struct pack *p)
 {
-    uint64_t cpus = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), chunks = bytes / PACK_CHUNK + 1;
+    uint64_t cpus = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), chunks = pack_bytes(p) / PACK_CHUNK + 1;
     uint64_t n = cpus < THREADS_LEAST ? THREADS_LEAST : cpus > THREADS_MOST ? THREADS_MOST : cpus;
 
     return (int)(n < chunks ? n : chunks);
@@ -241,7 +241,7 @@ int pack_read(const struct pack *p, void *to, struct k3_stream *stream, const st
                        .plain = -1,
                        .lock = PTHREAD_MUTEX_INITIALIZER,
                        .changed = PTHREAD_COND_INITIALIZER};
-    int threads = thread_count(pack_bytes(p)), rc = -1;
+    int threads = pack_threads(p), rc = -1;
     size_t buffers = (size_t)threads + SPARE;
     struct staging *staging = k3_calloc(buffers, sizeof *staging);
     uint8_t *rooms = kern_alloc_host(stream, buffers * PACK_CHUNK);

@@ -1,4 +1,5 @@
-/* k3bench - how fast one rank of a layout is, alone: the real step on weights of the real size and formats */
+/* k3bench - how fast one rank of a layout is, alone: the real step on weights of the real size and formats; and how
+ * fast it loads */
 #include "config.h"
 
 #include <errno.h>
@@ -12,13 +13,17 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "model/inventory.h"
+#include "tools/loadbench.h"
 #include "tools/rankbench.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static const char usage_text[] =
     "Usage: k3bench rank [OPTION...]\n"
-    "Measure one rank of a tensor-parallel layout of Kimi K3, its exchanges replaced by a delay.\n\n"
+    "       k3bench load --model=DIR [OPTION...]\n"
+    "Measure one rank of a tensor-parallel layout of Kimi K3, its exchanges replaced by a delay; or loading its "
+    "pack.\n\n"
+    "k3bench rank:\n"
     "  --config=FILE          the model's config.json (default: Kimi K3's)\n"
     "  --backend=NAME         kernels that compute (default cuda)\n"
     "  --tp=N --rank=R        the rank (default 16, 0)\n"
@@ -29,7 +34,14 @@ static const char usage_text[] =
     "  --prefill=N            a prompt of N tokens in one step, instead of decoding\n"
     "  --steps=N              steps of which the median counts (default 20)\n"
     "  --layers=N             only the first layers, for profilers\n"
-    "  --json=FILE            also the runs, as k3plan reads them\n";
+    "  --json=FILE            also the runs, as k3plan reads them\n\n"
+    "k3bench load:\n"
+    "  --model=DIR            packs, as k3pack makes them\n"
+    "  --rank=R               which of them (default 0)\n"
+    "  --backend=NAME         where it is loaded to (default cpu)\n"
+    "  --rounds=N             plain reads and loads of which the medians count (default 5)\n"
+    "  --no-verify            load without holding it against its hashes\n"
+    "  --json=FILE            also the result\n";
 
 static const struct option long_options[] = {
     {"config", required_argument, NULL, 'c'},
@@ -136,7 +148,7 @@ static int parse_options(int argc, char **argv, struct rankbench_options *o, con
             return EXIT_USAGE;
     }
     if (optind != argc - 1 || strcmp(argv[optind], "rank") != 0) {
-        fprintf(stderr, "k3bench: say what to measure: rank\nTry 'k3bench --help'.\n");
+        fprintf(stderr, "k3bench: say what to measure: rank or load\nTry 'k3bench --help'.\n");
         return EXIT_USAGE;
     }
     if (o->rank >= o->tp) {
@@ -154,7 +166,78 @@ static int write_json(const json_t *runs, const char *file)
     return EXIT_FAILED;
 }
 
-int main(int argc, char **argv)
+/* --- k3bench load ------------------------------------------------------------------------------------------------- */
+
+/* -1: go on; else the exit status. */
+static int parse_load(int argc, char **argv, struct loadbench_options *o, const char **json)
+{
+    static const struct option options[] = {
+        {"model", required_argument, NULL, 'm'},   {"rank", required_argument, NULL, 'r'},
+        {"backend", required_argument, NULL, 'b'}, {"rounds", required_argument, NULL, 'n'},
+        {"no-verify", no_argument, NULL, 'v'},     {"json", required_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+    };
+    int one[RANKBENCH_LIST];
+
+    for (int id; (id = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+        switch (id) {
+        case 'm':
+            o->model = optarg;
+            break;
+        case 'b':
+            o->backend = optarg;
+            break;
+        case 'j':
+            *json = optarg;
+            break;
+        case 'v':
+            o->unverified = true;
+            break;
+        case 'h':
+            fputs(usage_text, stdout);
+            return 0;
+        case 'r':
+        case 'n':
+            if (parse_list(optarg, id == 'n', id == 'n' ? LOADBENCH_ROUNDS : 1 << 16, one) != 1) {
+                bad(id == 'n' ? "rounds" : "rank", optarg);
+                return EXIT_USAGE;
+            }
+            *(id == 'n' ? &o->rounds : &o->rank) = one[0];
+            break;
+        default:
+            return EXIT_USAGE;
+        }
+    }
+    if (o->model && optind == argc)
+        return -1;
+    fprintf(stderr, "k3bench: load takes --model=DIR, the packs\nTry 'k3bench --help'.\n");
+    return EXIT_USAGE;
+}
+
+static int report(int rc, json_t *result, const char *json, const struct k3_error *err)
+{
+    int status = rc < 0 ? EXIT_FAILED : json ? write_json(result, json) : EXIT_SUCCESS;
+
+    if (rc < 0)
+        fprintf(stderr, "k3bench: %s\n", err->text);
+    json_decref(result);
+    return status;
+}
+
+static int bench_load(int argc, char **argv)
+{
+    struct loadbench_options o = {.backend = "cpu", .rounds = 5};
+    const char *json = NULL;
+    struct k3_error err;
+    int status = parse_load(argc, argv, &o, &json);
+
+    if (status >= 0)
+        return status;
+    json_t *result = json_object();
+    return report(loadbench(&o, result, &err), result, json, &err);
+}
+
+static int bench_rank(int argc, char **argv)
 {
     struct rankbench_options o = {.config = K3_DATADIR "/models/k3.json",
                                   .backend = "cuda",
@@ -173,12 +256,12 @@ int main(int argc, char **argv)
     if (status >= 0)
         return status;
     json_t *runs = json_object();
-    if (rankbench(&o, runs, &err) < 0) {
-        fprintf(stderr, "k3bench: %s\n", err.text);
-        status = EXIT_FAILED;
-    } else {
-        status = json ? write_json(runs, json) : 0;
-    }
-    json_decref(runs);
-    return status;
+    return report(rankbench(&o, runs, &err), runs, json, &err);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "load") == 0)
+        return bench_load(argc - 1, argv + 1);
+    return bench_rank(argc, argv);
 }
