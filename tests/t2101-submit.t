@@ -83,7 +83,7 @@ ok "and the request is worked on" wait_for 5 in_state "$id" DONE
 
 # --- terminals
 screen=$(on_terminal "k3submit '$secret'")
-like "$screen" "^request [0-9a-f]{8}, reasoning effort max" "a terminal is told the id and the effort"
+like "$screen" $'(^|\e\\[K)request [0-9a-f]{8}, reasoning effort max' "a terminal is told the id and the effort"
 like "$screen" "$(words 4 12)" "and the answer"
 like "$screen" "12 answer tokens in" "and the usage"
 stop "$engine"

@@ -17,7 +17,7 @@
 #include "wire/message.h"
 
 enum { TOKENS = 10000, CUT_AT = 20 };
-static const double heartbeat_sec = 0.1, limit_sec = 60;
+static const double heartbeat_sec = 0.1, limit_sec = 300;
 
 static void *sock;
 static struct frame_peer engine;
