@@ -165,10 +165,10 @@ check_logs() {
 
 # wait_for SECONDS COMMAND... : until COMMAND succeeds.  The seconds are those of a machine at leisure; a busy one gets more.
 wait_for() {
-    local tries=$(($1 * 4 * 20))
+    local end=$((SECONDS + $1 * 4))
     shift
     until "$@" >/dev/null 2>&1; do
-        ((tries-- > 0)) || return 1
+        ((SECONDS < end)) || return 1
         sleep 0.05
     done
 }
