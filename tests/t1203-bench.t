@@ -38,7 +38,7 @@ fails 2 "no directory is a usage error" k3bench load
 
 if command -v mpirun >/dev/null && grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h"; then
     mpi 2 k3run --model "$model" --threads 1 --bench >"$tmp/table"
-    is "$?, $(grep -c '^# machine' "$tmp/table"), $(grep -c 'ranks 2, threads 1' "$tmp/table")" "0, 1, 1" \
+    is "$?, $(grep -c '^# machine' "$tmp/table"), $(grep -c 'ranks 2, tp=2, threads 1' "$tmp/table")" "0, 1, 1" \
         "two ranks measure together, and one prints"
 else
     skip 1 "no MPI"

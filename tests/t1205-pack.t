@@ -52,24 +52,39 @@ if command -v mpirun >/dev/null && grep -q '^#define HAVE_MPI 1' "$top_builddir/
     is "$(mpi 2 k3pack -q --model "$model" --out "$tmp/three" --tp 3 | sed 's/:.*//' | sort | tr '\n' ' ')" \
         "rank 0 of tp=3 rank 1 of tp=3 rank 2 of tp=3 " "two processes share three ranks out"
     like "$(mpi 2 k3run --model "$tmp/three" --prompt-tokens 1 --max-tokens 1 2>&1)" \
-        "three/k3pack.json: tp is 3, not 2: start 3 ranks, or run k3pack --tp 2 into another directory" \
+        "three/k3pack.json: layout is tp=3, not tp=2: start 3 ranks with it, or run k3pack --layout tp=2 into another directory" \
         "which two cannot load"
 else
     k3pack -q --model "$model" --out "$tmp/two" --tp 2 >/dev/null
     skip 4 "no MPI"
 fi
 
+# --- stages and groups of experts
+
+k3pack -q --model "$model" --out "$tmp/four" --layout tp=2,pp=2,ep=2 >/dev/null
+if command -v mpirun >/dev/null && grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h"; then
+    is "$(mpi 4 k3run --layout tp=2,pp=2,ep=2 --model "$tmp/four" --temperature 0 --max-tokens 24 --output tokens \
+        --prompt-tokens 768,72,101,108,382,610)" "$wanted" "four ranks say the same from theirs"
+    like "$(mpi 4 k3run --model "$tmp/four" --prompt-tokens 1 --max-tokens 1 2>&1)" \
+        "layout is tp=2,pp=2,ep=2, not tp=4: start 4 ranks with it, or run k3pack --layout tp=4 into another directory" \
+        "and not in another layout"
+else
+    skip 2 "no MPI"
+fi
+says 1 "ep=3: the 4 ranks of a stage do not form 3 groups" "a layout that there is not" \
+    k3pack -q --model "$model" --out "$tmp/odd" --layout tp=4,ep=3
+
 # --- stopped
 
 again() { k3pack -q --model "$model" --out "$tmp/again" --tp 2 "$@"; }
 K3_FAULT=pack-dies:1 again --rank 0 >/dev/null 2>&1
 is $? 137 "a k3pack is killed"
-says 1 "again/rank0.json: is missing: run k3pack --tp 2 --rank 0" "what it left is no pack" \
+says 1 "again/rank0.json: is missing: run k3pack --layout tp=2 --rank 0" "what it left is no pack" \
     k3pack --verify --out "$tmp/again"
 like "$(again --rank 0)" "^rank 0 of tp=2: 7450112 bytes, [1-9][0-9]* of them were there$" "the next one keeps what it wrote"
 ok "and both make what one would have made" cmp "$tmp/two/rank0.k3pack" "$tmp/again/rank0.k3pack"
 is "$(find "$tmp/again" -name '*.partial' -o -name '*.hashes')" "" "nothing else stays"
-says 1 "rank1.json: is missing: run k3pack --tp 2 --rank 1" "a rank that is not packed is named" \
+says 1 "rank1.json: is missing: run k3pack --layout tp=2 --rank 1" "a rank that is not packed is named" \
     k3pack --verify --out "$tmp/again"
 K3_FAULT=pack-disk-full:2 says 1 "rank1.k3pack[.a-z]*: byte [0-9]*: No space left on device" "a full disk is said" again --rank 1
 ok "and with room it goes on" again
@@ -91,7 +106,7 @@ flip() {
     printf '%b' "$(printf '\\x%02x' $((byte ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 flip "$tmp/one/rank0.k3pack" 9000000
-damaged="one/rank0.k3pack: block 8 \\(bytes 8388608 to 9437183, language_model.* is not what its hash says: k3pack --tp 1 --rank 0 mends it"
+damaged="one/rank0.k3pack: block 8 \\(bytes 8388608 to 9437183, language_model.* is not what its hash says: k3pack --layout tp=1 --rank 0 mends it"
 says 1 "$damaged" "a bit that has turned over is refused" k3run --model "$tmp/one" --prompt-tokens 1 --max-tokens 1
 says 1 "$damaged" "and found without an engine" k3pack --verify --out "$tmp/one"
 ok "--no-verify does not look" k3run --no-verify --model "$tmp/one" --prompt-tokens 1 --max-tokens 1
@@ -99,7 +114,7 @@ like "$(k3pack -q --model "$model" --out "$tmp/one" --tp 1)" "^rank 0 of tp=1: 1
     "k3pack writes that block and its 7 neighbours again"
 ok "and it is whole" k3pack -q --verify --out "$tmp/one"
 truncate -s -1 "$tmp/one/rank0.k3pack"
-says 1 "rank0.k3pack: has 14086655 bytes, not 14086656: k3pack --tp 1 --rank 0 mends it" "one that is cut short" \
+says 1 "rank0.k3pack: has 14086655 bytes, not 14086656: k3pack --layout tp=1 --rank 0 mends it" "one that is cut short" \
     k3run --model "$tmp/one" --prompt-tokens 1 --max-tokens 1
 cp "$tmp/two/rank0.json" "$tmp/one/rank0.json"
 says 1 "one/rank0.json: pack is not what k3pack.json says: it is from another directory" "a manifest from elsewhere" \

@@ -87,7 +87,7 @@ sed "s|$model|$tmp/packs|" "$K3_CONF" >"$tmp/packs.conf"
 printf 'never' | dd of="$tmp/packs/rank1.k3pack" bs=1 seek=5000000 conv=notrunc status=none
 mpi 2 k3served --file "$tmp/packs.conf" >"$tmp/out" 2>&1
 result $((!$?)) "a pack that is damaged ends the engine"
-like "$(grep ' err: ' "$tmp/out")" "packs/rank1.k3pack: block 4 .* is not what its hash says: k3pack --tp 2 --rank 1 mends it" \
+like "$(grep ' err: ' "$tmp/out")" "packs/rank1.k3pack: block 4 .* is not what its hash says: k3pack --layout tp=2 --rank 1 mends it" \
     "with one sentence"
 wait_for 5 gone
 truncate -s 4096 "$tmp/packs/rank1.k3pack"

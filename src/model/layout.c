@@ -87,3 +87,9 @@ struct shard layout_shard(const struct layout *l, int rank)
 {
     return (struct shard){.tp = l->tp, .rank = rank % l->tp, .ep = l->ep, .pp = l->pp, .stage = rank / l->tp};
 }
+
+int layout_of_shard(const struct shard *sh, struct layout *l)
+{
+    *l = (struct layout){.tp = sh->tp, .pp = sh->pp ? sh->pp : 1, .ep = sh->ep ? sh->ep : 1};
+    return sh->stage * sh->tp + sh->rank;
+}

@@ -27,5 +27,7 @@ int layout_ranks(const struct layout *l);
 /* "tp=8,pp=2" */
 const char *layout_name(const struct layout *l, char text[LAYOUT_NAME]);
 struct shard layout_shard(const struct layout *l, int rank);
+/* The layout and, of all its ranks, the number of the one that has this place. */
+int layout_of_shard(const struct shard *sh, struct layout *l);
 
 #endif

@@ -24,12 +24,15 @@ enum { MANIFEST_BYTES = 64 << 20, MANIFEST_DEPTH = 8 };
 struct pack *pack_create(const char *dir, const struct k3_config *c, const struct shard *sh)
 {
     struct pack *p = k3_zalloc(sizeof *p);
+    struct layout layout;
 
     p->config = *c;
     p->shard = *sh;
     p->map = weights_map_create(c, sh);
-    p->path = k3_asprintf("%s/rank%d.k3pack", dir, sh->rank);
-    p->manifest = k3_asprintf("%s/rank%d.json", dir, sh->rank);
+    p->rank = layout_of_shard(sh, &layout);
+    layout_name(&layout, p->layout);
+    p->path = k3_asprintf("%s/rank%d.k3pack", dir, p->rank);
+    p->manifest = k3_asprintf("%s/rank%d.json", dir, p->rank);
     p->hash = k3_calloc(pack_blocks(p), sizeof *p->hash);
     return p;
 }
@@ -103,11 +106,12 @@ static void describe(const struct pack *p, const struct weights_place *place, st
     inventory_describe(&p->config, place->id.role, place->id.layer, place->id.expert, t);
 }
 
-/* How far expert 1's tensors lie behind expert 0's: the map has them in the same order, all of one expert together. */
+/* How far an expert's tensors lie behind the one's before: the map has them in the same order, all of one expert
+ * together. */
 static uint64_t expert_step(const struct weights_map *m, size_t i)
 {
     for (size_t j = i + 1; j < m->count; j++)
-        if (m->place[j].id.expert == 1 && m->place[j].id.role == m->place[i].id.role)
+        if (m->place[j].id.expert == m->place[i].id.expert + 1 && m->place[j].id.role == m->place[i].id.role)
             return m->place[j].offset - m->place[i].offset;
     return 0;
 }
@@ -117,17 +121,18 @@ static json_t *list_tensors(const struct pack *p)
 {
     const struct weights_map *m = p->map;
     json_t *list = json_array();
+    struct range experts = shard_range(&p->config, &p->shard, SHARD_EXPERTS);
     struct tensor_desc t;
 
     for (size_t i = 0; i < m->count; i++) {
         const struct weights_place *at = &m->place[i];
-        if (at->id.expert > 0)
+        if (at->id.expert > experts.begin)
             continue;
         describe(p, at, &t);
         json_t *row = json_pack("{s:s+, s:s, s:I, s:I}", "name", t.name, at->scales ? ".scale" : "", "dtype",
                                 dtype_name(at, &t), "offset", (json_int_t)at->offset, "bytes", (json_int_t)at->bytes);
-        if (at->id.expert == 0) {
-            json_object_set_new(row, "experts", json_integer(p->config.experts));
+        if (at->id.expert >= 0) {
+            json_object_set_new(row, "experts", json_integer(experts.end - experts.begin));
             json_object_set_new(row, "step", json_integer((json_int_t)expert_step(m, i)));
         }
         json_array_append_new(list, row);
@@ -163,10 +168,10 @@ static json_t *list_errors(const struct pack *p, const struct quantize_error *er
 
 char *pack_manifest(const struct pack *p, const char *source, const struct quantize_error *error)
 {
-    json_t *root = json_pack("{s:o, s:i, s:s, s:I, s:i, s:s, s:o, s:o, s:o}", "pack", packinfo_encode(&p->info), "rank",
-                             p->shard.rank, "source", source, "bytes", (json_int_t)p->map->bytes, "block_bytes",
-                             PACK_BLOCK, "hash", "blake2b-128", "errors", list_errors(p, error), "tensors",
-                             list_tensors(p), "blocks", list_blocks(p));
+    json_t *root =
+        json_pack("{s:o, s:i, s:s, s:I, s:i, s:s, s:o, s:o, s:o}", "pack", packinfo_encode(&p->info), "rank", p->rank,
+                  "source", source, "bytes", (json_int_t)p->map->bytes, "block_bytes", PACK_BLOCK, "hash",
+                  "blake2b-128", "errors", list_errors(p, error), "tensors", list_tensors(p), "blocks", list_blocks(p));
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
 
     json_decref(root);
@@ -177,8 +182,7 @@ char *pack_manifest(const struct pack *p, const char *source, const struct quant
 static int refuse(const struct pack *p, const char *what, struct k3_error *err)
 {
     errno = EINVAL;
-    return k3_errorf(err, "%s: %s: k3pack --tp %d --rank %d writes it anew", p->manifest, what, p->shard.tp,
-                     p->shard.rank);
+    return k3_errorf(err, "%s: %s: k3pack --layout %s --rank %d writes it anew", p->manifest, what, p->layout, p->rank);
 }
 
 static int check_number(const struct pack *p, const json_t *root, const char *key, uint64_t want, struct k3_error *err)
@@ -242,27 +246,26 @@ static int check_size(const struct pack *p, struct k3_error *err)
     if ((uint64_t)st.st_size == p->map->bytes)
         return 0;
     errno = EINVAL;
-    return k3_errorf(err, "%s: has %lld bytes, not %" PRIu64 ": k3pack --tp %d --rank %d mends it", p->path,
-                     (long long)st.st_size, p->map->bytes, p->shard.tp, p->shard.rank);
+    return k3_errorf(err, "%s: has %lld bytes, not %" PRIu64 ": k3pack --layout %s --rank %d mends it", p->path,
+                     (long long)st.st_size, p->map->bytes, p->layout, p->rank);
 }
 
 /* The directory: for this model and layout? */
 static int check_info(struct pack *p, const char *dir, struct k3_error *err)
 {
-    char model[MODELHASH_TEXT];
+    char model[MODELHASH_TEXT], is[LAYOUT_NAME];
 
     if (packinfo_read(dir, &p->info, err) < 0 || modelhash(dir, model, err) < 0)
         return -1;
     errno = EINVAL;
-    if (p->shard.pp > 1 || p->shard.ep > 1)
+    layout_name(&p->info.layout, is);
+    if (strcmp(is, p->layout) != 0)
         return k3_errorf(err,
-                         "%s/" PACKINFO_NAME ": packs are of tp alone, not of pp=%d and ep=%d: load the checkpoint",
-                         dir, p->shard.pp, p->shard.ep);
-    if (p->info.tp != p->shard.tp)
-        return k3_errorf(err,
-                         "%s/" PACKINFO_NAME ": tp is %d, not %d: start %d ranks, or run k3pack --tp %d into another "
-                         "directory",
-                         dir, p->info.tp, p->shard.tp, p->info.tp, p->shard.tp);
+                         "%s/" PACKINFO_NAME
+                         ": layout is %s, not %s: start %d rank%s with it, or run k3pack --layout %s "
+                         "into another directory",
+                         dir, is, p->layout, layout_ranks(&p->info.layout),
+                         layout_ranks(&p->info.layout) == 1 ? "" : "s", p->layout);
     if (strcmp(p->info.model, model) != 0)
         return k3_errorf(err,
                          "%s/" PACKINFO_NAME ": model is not the hash of the config.json there: put back the one that "
@@ -285,7 +288,7 @@ static int check_manifest(struct pack *p, const json_t *root, struct k3_error *e
         return refuse(p, "pack is not what " PACKINFO_NAME " says: it is from another directory", err);
     if (!hash || strcmp(hash, "blake2b-128") != 0)
         return refuse(p, "hash is not blake2b-128", err);
-    if (check_number(p, root, "rank", (uint64_t)p->shard.rank, err) < 0 ||
+    if (check_number(p, root, "rank", (uint64_t)p->rank, err) < 0 ||
         check_number(p, root, "block_bytes", PACK_BLOCK, err) < 0 || check_tensors(p, root, err) < 0 ||
         check_number(p, root, "bytes", p->map->bytes, err) < 0)
         return -1;
@@ -306,7 +309,7 @@ struct pack *pack_open(const char *dir, const struct k3_config *c, const struct 
     if (check_info(p, dir, err) < 0)
         goto out;
     if (access(p->manifest, F_OK) < 0 && errno == ENOENT) {
-        k3_errorf(err, "%s: is missing: run k3pack --tp %d --rank %d", p->manifest, sh->tp, sh->rank);
+        k3_errorf(err, "%s: is missing: run k3pack --layout %s --rank %d", p->manifest, p->layout, p->rank);
         goto out;
     }
     if (!(text = jsontext_load(p->manifest, MANIFEST_BYTES, &len, err)) ||

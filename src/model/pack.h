@@ -22,6 +22,7 @@
 #include "kernels/kernels.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
+#include "model/layout.h"
 #include "model/packinfo.h"
 #include "model/quantize.h"
 #include "model/shard.h"
@@ -57,7 +58,7 @@ struct pack_writing {
     const struct checkpoint *checkpoint;
     const char *source;             /* for the manifest */
     const struct k3_config *config; /* dense is the form to write */
-    int tp;
+    const struct layout *layout;
     const int *rank; /* [ranks] */
     int ranks;
     int threads;

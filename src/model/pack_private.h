@@ -8,6 +8,8 @@
 struct pack {
     struct k3_config config;
     struct shard shard;
+    int rank;                 /* of all the layout's */
+    char layout[LAYOUT_NAME]; /* layout_name() */
     struct packinfo info;
     struct weights_map *map;
     char *path, *manifest;      /* of the image; of the manifest */

@@ -89,10 +89,10 @@ static int name_block(const struct pack *p, size_t i, struct k3_error *err)
     errno = EBADMSG;
     return k3_errorf(err,
                      "%s: block %zu (bytes %" PRIu64 " to %" PRIu64
-                     ", %s%s%s) is not what its hash says: k3pack --tp %d "
+                     ", %s%s%s) is not what its hash says: k3pack --layout %s "
                      "--rank %d mends it",
                      p->path, i, begin, end - 1, a.name, first == last ? "" : " to ", first == last ? "" : b.name,
-                     p->shard.tp, p->shard.rank);
+                     p->layout, p->rank);
 }
 
 static int fetch(struct reader *r, struct staging *s, struct k3_error *err)

@@ -169,7 +169,7 @@ static struct journal_head head_of(const struct pack *p)
     char *text = json_dumps(info, JSON_COMPACT);
 
     memcpy(h.magic, MAGIC, sizeof h.magic);
-    snprintf(h.info, sizeof h.info, "%d %s", p->shard.rank, text);
+    snprintf(h.info, sizeof h.info, "%d %s", p->rank, text);
     free(text);
     json_decref(info);
     return h;
@@ -218,8 +218,10 @@ static int open_journal(struct output *o, struct k3_error *err)
 static int open_output(struct output *o, const struct pack_writing *w, const struct packinfo *info, int rank,
                        struct k3_stream *stream, struct k3_error *err)
 {
+    struct shard sh = layout_shard(w->layout, rank);
+
     o->fd = o->journal = -1;
-    o->pack = pack_create(w->dir, w->config, &(struct shard){.tp = w->tp, .rank = rank});
+    o->pack = pack_create(w->dir, w->config, &sh);
     o->pack->info = *info;
     o->error = k3_calloc(o->pack->map->count, sizeof *o->error);
     o->partial = k3_asprintf("%s.partial", o->pack->path);
@@ -294,8 +296,8 @@ static int check_space(const struct writer *wr, struct k3_error *err)
     if (need <= left)
         return 0;
     errno = ENOSPC;
-    return k3_errorf(err, "%s: has %.2f GB left, and %d rank(s) of tp=%d take %.2f GB more", wr->w->dir,
-                     1e-9 * (double)left, wr->w->ranks, wr->w->tp, 1e-9 * (double)need);
+    return k3_errorf(err, "%s: has %.2f GB left, and %d rank(s) of %s take %.2f GB more", wr->w->dir,
+                     1e-9 * (double)left, wr->w->ranks, wr->out[0].pack->layout, 1e-9 * (double)need);
 }
 
 /* --- chunks --------------------------------------------------------------------------------------------------------
@@ -447,7 +449,7 @@ static int put_info(const char *dir, const struct packinfo *info, struct k3_erro
 int pack_write(const struct pack_writing *w, struct pack_written *written, struct k3_error *err)
 {
     struct writer wr = {.w = w, .written = written, .lock = PTHREAD_MUTEX_INITIALIZER};
-    struct packinfo info = {.tp = w->tp, .dense = w->config->dense};
+    struct packinfo info = {.layout = *w->layout, .dense = w->config->dense};
     struct k3_stream *stream = kern_stream_create("ref", 1);
     int opened = 0, rc = -1;
 

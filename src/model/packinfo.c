@@ -10,13 +10,13 @@
 #include "model/inventory.h"
 #include "model/jsontext.h"
 
-enum { VERSION = 1, BYTES_MAX = 1 << 16, DEPTH_MAX = 4, DEGREE_MAX = 4096 };
+enum { VERSION = 1, BYTES_MAX = 1 << 16, DEPTH_MAX = 4 };
 
 json_t *packinfo_encode(const struct packinfo *info)
 {
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:s, s:s}", "format", "k3pack", "version", VERSION, "tp", info->tp,
-                     "pp", 1, "ep", 1, "dense", inventory_dense_name(info->dense), "model", info->model, "stamp",
-                     info->stamp);
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:s, s:s}", "format", "k3pack", "version", VERSION, "tp",
+                     info->layout.tp, "pp", info->layout.pp, "ep", info->layout.ep, "dense",
+                     inventory_dense_name(info->dense), "model", info->model, "stamp", info->stamp);
 }
 
 static int get_number(const char *file, const json_t *o, const char *key, int most, int *value, struct k3_error *err)
@@ -47,7 +47,8 @@ int packinfo_decode(const char *file, const json_t *o, struct packinfo *info, st
 {
     const char *format = json_string_value(json_object_get(o, "format"));
     const char *dense = json_string_value(json_object_get(o, "dense"));
-    int version, pp, ep;
+    struct layout *l = &info->layout;
+    int version;
 
     errno = EINVAL;
     if (!format || strcmp(format, "k3pack") != 0)
@@ -57,12 +58,13 @@ int packinfo_decode(const char *file, const json_t *o, struct packinfo *info, st
     if (version != VERSION)
         return k3_errorf(err, "%s: version is %d, and this k3 reads %d: run its own k3pack into another directory",
                          file, version, VERSION);
-    if (get_number(file, o, "tp", DEGREE_MAX, &info->tp, err) < 0 ||
-        get_number(file, o, "pp", DEGREE_MAX, &pp, err) < 0 || get_number(file, o, "ep", DEGREE_MAX, &ep, err) < 0)
+    if (get_number(file, o, "tp", LAYOUT_RANKS_MAX, &l->tp, err) < 0 ||
+        get_number(file, o, "pp", LAYOUT_RANKS_MAX, &l->pp, err) < 0 ||
+        get_number(file, o, "ep", LAYOUT_RANKS_MAX, &l->ep, err) < 0)
         return -1;
     errno = EINVAL;
-    if (pp != 1 || ep != 1)
-        return k3_errorf(err, "%s: pp is %d and ep is %d, and this k3 reads packs of pp=1 and ep=1", file, pp, ep);
+    if (l->tp % l->ep || layout_ranks(l) > LAYOUT_RANKS_MAX)
+        return k3_errorf(err, "%s: there is no layout of tp %d, pp %d and ep %d", file, l->tp, l->pp, l->ep);
     if (!dense || !(info->dense = inventory_dense_parse(dense)) || info->dense == K3_MXFP4)
         return k3_errorf(err, "%s: dense is not bf16, fp8 or mxfp8", file);
     return get_hash(file, o, "model", info->model, err) < 0 || get_hash(file, o, "stamp", info->stamp, err) < 0 ? -1

@@ -1,7 +1,7 @@
 /* packinfo.h - what the packs of a directory have in common: DIR/k3pack.json
  *
  *   format, version   "k3pack", 1
- *   tp, pp, ep        the layout (SPEC 11.5); pp and ep are 1
+ *   tp, pp, ep        the layout (layout.h)
  *   dense             "bf16", "fp8" or "mxfp8": the form of inventory_dtype()'s dense matrices
  *   model, stamp      hash of config.json (modelhash.h); hash of the checkpoint's files (checkpoint_stamp())
  *
@@ -14,12 +14,13 @@
 
 #include "common/error.h"
 #include "kernels/kernels.h"
+#include "model/layout.h"
 
 enum { PACKINFO_HASH = 33 }; /* a hash as text */
 #define PACKINFO_NAME "k3pack.json"
 
 struct packinfo {
-    int tp;
+    struct layout layout;
     enum k3_dtype dense;
     char model[PACKINFO_HASH], stamp[PACKINFO_HASH];
 };

@@ -24,17 +24,18 @@
 #include "model/safetensors.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
-enum { TP_MOST = 4096, THREADS_MOST = 64, COPIED_BYTES = 64 << 20 };
+enum { THREADS_MOST = 64, COPIED_BYTES = 64 << 20 };
 
 static const char usage_text[] =
-    "Usage: k3pack --model=DIR --out=DIR --tp=N [OPTION...]\n"
+    "Usage: k3pack --model=DIR --out=DIR --layout=LAYOUT [OPTION...]\n"
     "       k3pack --verify --out=DIR [--rank=R]\n"
     "Write a checkpoint's weights as one file a rank, which the engine loads in large reads.  What is there already "
     "and\n"
     "right stays, so a k3pack that was stopped goes on.  Under mpirun or srun --mpi=pmix the ranks are shared out.\n\n"
     "  --model=DIR            the checkpoint\n"
     "  --out=DIR              where the packs are written, with what else an engine needs of the checkpoint\n"
-    "  --tp=N                 ranks that share every layer\n"
+    "  --layout=LAYOUT        tp=N,pp=N,ep=N: ranks of a stage, stages, groups that share out experts; 1 if not named\n"
+    "  --tp=N                 the same as --layout=tp=N\n"
     "  --rank=R               only this one (default: all)\n"
     "  --dense=FORM           bf16, as in the checkpoint, fp8 or mxfp8: of the dense matrices (default bf16)\n"
     "  --verify               read back what was written; alone: what is there\n"
@@ -46,15 +47,16 @@ static const char usage_text[] =
 struct options {
     const char *model, *out;
     enum k3_dtype dense;
-    int tp, rank, threads; /* rank -1: all */
+    struct layout layout; /* tp 0: not given */
+    int rank, threads;    /* rank -1: all */
     int verify, quiet;
 };
 
 struct run {
     const struct options *o;
     struct k3_config config;
-    int rank[TP_MOST], ranks; /* those of this process */
-    double next;              /* when progress is said again */
+    int rank[LAYOUT_RANKS_MAX], ranks; /* those of this process */
+    double next;                       /* when progress is said again */
 };
 
 /* --- command line ------------------------------------------------------------------------------------------------- */
@@ -69,6 +71,16 @@ static int parse_number(const char *option, const char *text, int least, int mos
         return 0;
     }
     fprintf(stderr, "k3pack: --%s '%s': a number from %d to %d\n", option, text, least, most);
+    return -1;
+}
+
+static int parse_layout(const char *text, struct options *o)
+{
+    struct k3_error err;
+
+    if (layout_parse(text, &o->layout, &err) == 0)
+        return 0;
+    fprintf(stderr, "k3pack: --layout: %s\n", err.text);
     return -1;
 }
 
@@ -91,9 +103,12 @@ static int take_option(int id, const char *text, struct options *o)
         o->out = text;
         return 0;
     case 't':
-        return parse_number("tp", text, 1, TP_MOST, &o->tp);
+        o->layout = (struct layout){.pp = 1, .ep = 1};
+        return parse_number("tp", text, 1, LAYOUT_RANKS_MAX, &o->layout.tp);
+    case 'l':
+        return parse_layout(text, o);
     case 'r':
-        return parse_number("rank", text, 0, TP_MOST - 1, &o->rank);
+        return parse_number("rank", text, 0, LAYOUT_RANKS_MAX - 1, &o->rank);
     case 'd':
         return parse_dense(text, o);
     case 'T':
@@ -113,10 +128,10 @@ static const char *misused(const struct options *o)
         return "--out is missing: where the packs are";
     if (!o->model && !o->verify)
         return "--model is missing: the checkpoint";
-    if (o->model && !o->tp)
-        return "--tp is missing: how many ranks share every layer";
-    if (o->tp && o->rank >= o->tp)
-        return "--rank: ranks are counted from 0 to tp - 1";
+    if (o->model && !o->layout.tp)
+        return "--layout is missing: how the ranks divide the model";
+    if (o->layout.tp && o->rank >= layout_ranks(&o->layout))
+        return "--rank: the layout has fewer ranks";
     return NULL;
 }
 
@@ -124,12 +139,19 @@ static const char *misused(const struct options *o)
 static int parse_options(int argc, char **argv, struct options *o)
 {
     static const struct option long_options[] = {
-        {"model", required_argument, NULL, 'm'},   {"out", required_argument, NULL, 'o'},
-        {"tp", required_argument, NULL, 't'},      {"rank", required_argument, NULL, 'r'},
-        {"dense", required_argument, NULL, 'd'},   {"verify", no_argument, NULL, 'v'},
-        {"threads", required_argument, NULL, 'T'}, {"quiet", no_argument, NULL, 'q'},
-        {"help", no_argument, NULL, 'h'},          {"usage", no_argument, NULL, 'u'},
-        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
+        {"model", required_argument, NULL, 'm'},
+        {"out", required_argument, NULL, 'o'},
+        {"tp", required_argument, NULL, 't'},
+        {"layout", required_argument, NULL, 'l'},
+        {"rank", required_argument, NULL, 'r'},
+        {"dense", required_argument, NULL, 'd'},
+        {"verify", no_argument, NULL, 'v'},
+        {"threads", required_argument, NULL, 'T'},
+        {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, 'h'},
+        {"usage", no_argument, NULL, 'u'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
     };
 
     for (int id; (id = getopt_long(argc, argv, "qhV", long_options, NULL)) != -1;) {
@@ -228,17 +250,20 @@ static int pack(struct run *r, struct k3_error *err)
     struct pack_written *written = k3_calloc((size_t)r->ranks, sizeof *written);
     char *source = realpath(o->model, NULL);
     struct checkpoint *cp = NULL;
+    char name[LAYOUT_NAME];
     int rc = -1;
 
     if (k3_config_load(o->model, &r->config, err) < 0 || !(cp = checkpoint_open(o->model, &r->config, 0, err)) ||
         prepare(o, err) < 0)
+        goto out;
+    if (layout_check(&r->config, &o->layout, err) < 0)
         goto out;
     r->config.dense = o->dense;
     rc = pack_write(&(struct pack_writing){.dir = o->out,
                                            .checkpoint = cp,
                                            .source = source ? source : o->model,
                                            .config = &r->config,
-                                           .tp = o->tp,
+                                           .layout = &o->layout,
                                            .rank = r->rank,
                                            .ranks = r->ranks,
                                            .threads = o->threads,
@@ -246,7 +271,7 @@ static int pack(struct run *r, struct k3_error *err)
                                            .arg = r},
                     written, err);
     for (int i = 0; rc == 0 && i < r->ranks; i++)
-        printf("rank %d of tp=%d: %llu bytes, %llu of them were there\n", r->rank[i], o->tp,
+        printf("rank %d of %s: %llu bytes, %llu of them were there\n", r->rank[i], layout_name(&o->layout, name),
                (unsigned long long)written[i].bytes, (unsigned long long)written[i].kept);
     if (rc == 0)
         print_errors(written, r->ranks);
@@ -260,15 +285,17 @@ out:
 static int verify(struct run *r, struct k3_error *err)
 {
     const struct weights_loading how = {.progress = tell, .arg = r};
+    char name[LAYOUT_NAME];
     struct k3_stream *stream = kern_stream_create("ref", 1);
     int rc = stream ? 0 : k3_errorf(err, "backend ref: %s", strerror(errno));
 
     for (int i = 0; rc == 0 && i < r->ranks; i++) {
-        struct pack *p = pack_open(r->o->out, &r->config, &(struct shard){.tp = r->o->tp, .rank = r->rank[i]}, err);
+        struct shard sh = layout_shard(&r->o->layout, r->rank[i]);
+        struct pack *p = pack_open(r->o->out, &r->config, &sh, err);
         rc = p ? pack_read(p, NULL, stream, &how, err) : -1;
         if (rc == 0)
-            printf("rank %d of tp=%d: %llu bytes are what their hashes say\n", r->rank[i], r->o->tp,
-                   (unsigned long long)pack_bytes(p));
+            printf("rank %d of %s: %llu bytes are what their hashes say\n", r->rank[i],
+                   layout_name(&r->o->layout, name), (unsigned long long)pack_bytes(p));
         pack_close(p);
     }
     kern_stream_destroy(stream);
@@ -282,7 +309,7 @@ static void share_out(struct run *r, const struct boot *b)
         r->rank[r->ranks++] = r->o->rank;
         return;
     }
-    for (int rank = boot_rank(b); rank < r->o->tp; rank += boot_size(b))
+    for (int rank = boot_rank(b); rank < layout_ranks(&r->o->layout); rank += boot_size(b))
         r->rank[r->ranks++] = rank;
 }
 
@@ -295,7 +322,8 @@ static int look(struct options *o, struct k3_error *err)
         return 0;
     if (packinfo_read(o->out, &info, err) < 0)
         return -1;
-    o->tp = o->tp ? o->tp : info.tp;
+    if (!o->layout.tp)
+        o->layout = info.layout;
     return 0;
 }
 

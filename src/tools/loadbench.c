@@ -172,13 +172,15 @@ static void sum_up(struct loadbench *b, json_t *result)
 static int prepare(struct loadbench *b, struct k3_error *err)
 {
     struct packinfo info;
+    char name[LAYOUT_NAME];
 
     if (packinfo_read(b->o->model, &info, err) < 0 || k3_config_load(b->o->model, &b->config, err) < 0)
         return -1;
-    b->shard = (struct shard){.tp = info.tp, .rank = b->o->rank};
-    if (b->o->rank >= info.tp) {
+    b->shard = layout_shard(&info.layout, b->o->rank);
+    if (b->o->rank >= layout_ranks(&info.layout)) {
         errno = EINVAL;
-        return k3_errorf(err, "%s: the ranks of tp=%d are 0 to %d", b->o->model, info.tp, info.tp - 1);
+        return k3_errorf(err, "%s: the ranks of %s are 0 to %d", b->o->model, layout_name(&info.layout, name),
+                         layout_ranks(&info.layout) - 1);
     }
     if (!(b->pack = pack_open(b->o->model, &b->config, &b->shard, err)) ||
         !(b->stream = device_stream_create(b->o->backend, 1, err)))
