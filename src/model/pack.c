@@ -16,7 +16,7 @@
 #include "model/modelhash.h"
 #include "model/pack_private.h"
 
-enum { MANIFEST_BYTES = 64 << 20, MANIFEST_DEPTH = 8 };
+enum { MANIFEST_BYTES = 128 << 20, MANIFEST_DEPTH = 8 };
 
 /* --- the pieces ----------------------------------------------------------------------------------------------------
  */
