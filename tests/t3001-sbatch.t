@@ -101,4 +101,26 @@ is "$(squeue --noheader --steps --jobs="$job" --format=%i | grep -c '\.[0-9]*$')
 scancel "$job"
 like "$(outcome)" "^(CANCELLED|COMPLETED)" "scancel ends the job"
 
+# --- k3pack.sbatch
+
+scancel --signal=KILL --full "$job" 2>/dev/null
+if grep -q '^#define HAVE_PMIX 1' "$top_builddir/config.h"; then
+    k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$tmp/tiny-a" >/dev/null
+    sed "s|^bindir=.*|bindir=$top_builddir/src/tools|" "$top_builddir/slurm/k3pack.sbatch" >"$tmp/k3pack.sbatch"
+    pack() {
+        job=$(cd "$tmp" && sbatch --parsable --nodes=2 --output="$tmp/log/pack-%j.log" "$tmp/k3pack.sbatch" \
+            --model="$tmp/tiny-a" --out="$tmp/packs" --layout=tp=3 --quiet)
+    }
+    pack
+    is "$(outcome)" "COMPLETED 0:0" "a job of two tasks packs for three ranks"
+    packed() { grep '^rank' "$tmp/log/pack-$job.log" | sort; }
+    is "$(packed | sed 's/:.*//' | tr '\n' ' ')" "rank 0 of tp=3 rank 1 of tp=3 rank 2 of tp=3 " "each once"
+    ok "and all is there" k3pack --quiet --verify --out "$tmp/packs"
+    rm "$tmp/packs/rank1.json"
+    pack
+    is "$(outcome)" "COMPLETED 0:0" "it goes on"
+    is "$(packed | awk '{ print $5 == $7 }' | tr '\n' ' ')" "1 0 1 " "with what is there"
+else
+    skip 5 "built without PMIx"
+fi
 done_testing
