@@ -27,7 +27,7 @@ is "$(values latency_ms --batch 1 --chunk 1 --set phase_us=20)" "13.02 13.02" "-
 is "$(values latency_ms --batch 1 --chunk 1 --exchange-us 73)" "27.156 27.156" "--exchange-us: 372 of 73 us"
 
 memory() { k3plan "$@" | grep -A20 '^memory' | sed '/^$/,$d'; }
-like "$(memory --layout tp=8,pp=2)" "rank 0-7 +rank 8-15"$'\n' "ranks of a stage hold the same"
+like "$(memory --layout tp=8,pp=2)" "rank 0 +rank 1-7 +rank 8-15"$'\n' "ranks of a stage hold the same, but for the logits that come back to the first"
 like "$(memory --layout tp=15)" " rank 0-5 .* rank 12-14"$'\n' "15 ranks share unevenly"
 like "$(memory --layout tp=15 --set memory_gb=111 | tail -n 1)" "too much .* fits in 111.000" \
     "of which some have too much"

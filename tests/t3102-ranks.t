@@ -27,10 +27,10 @@ ranks() {
 ticks() { awk '{ n += $14 + $15 } END { print n }' "${rank_pids[@]/%//stat}"; }
 
 start_queued "k3served = { $settings; };"
-for n in 2 3; do
-    ranks $n
-    is "$(ask 768,12,500,33,7 40)" "$(alone 768,12,500,33,7 40)" "$n ranks: the tokens of one"
-    prompts=() clients=()
+# answers TITLE : one request, five at once, and one that begins behind what all ranks have kept.
+answers() {
+    local prompts=() clients=() i
+    is "$(ask 768,12,500,33,7 40)" "$(alone 768,12,500,33,7 40)" "$1: the tokens of one"
     for i in 1 2 3 4 5; do
         prompts[i]=768,$(seq -s , $i $((i * 30)))
         ask "${prompts[i]}" 20 >"$tmp/answer.$i" &
@@ -38,10 +38,22 @@ for n in 2 3; do
     done
     wait "${clients[@]}"
     for i in 1 2 3 4 5; do
-        is "$(cat "$tmp/answer.$i")" "$(alone "${prompts[i]}" 20)" "$n ranks: request $i of five"
+        is "$(cat "$tmp/answer.$i")" "$(alone "${prompts[i]}" 20)" "$1: request $i of five"
     done
     # 147 tokens: begins behind the pages and states that all ranks have kept.
-    is "$(ask "${prompts[5]}" 20)" "$(cat "$tmp/answer.5")" "$n ranks: a prompt that has been here before"
+    is "$(ask "${prompts[5]}" 20)" "$(cat "$tmp/answer.5")" "$1: a prompt that has been here before"
+}
+# drains TITLE : mpirun passes USR1 on to the ranks.
+drains() {
+    kill -USR1 "$mpirun_pid"
+    wait "$mpirun_pid"
+    is $? 0 "$1: USR1 ends all of them with 0"
+    wait_for 5 gone
+}
+
+for n in 2 3; do
+    ranks $n
+    answers "$n ranks"
     if [[ $n == 2 ]]; then
         cd /proc || exit 1
         before=$(ticks)
@@ -49,12 +61,31 @@ for n in 2 3; do
         like $(($(ticks) - before)) '^[12]?[0-9]$' "two ranks that wait cost less than 15 % of a core together"
         cd - >/dev/null || exit 1
     fi
-    # mpirun passes USR1 on to the ranks.
-    kill -USR1 "$mpirun_pid"
-    wait "$mpirun_pid"
-    is $? 0 "$n ranks: USR1 ends all of them with 0"
-    wait_for 5 gone
+    drains "$n ranks"
 done
+
+# --- stages and groups
+
+sed -i 's/slots = 4/layout = "tp=2,pp=2,ep=2"; &/' "$K3_CONF"
+ranks 4
+like "$(fakeclient info | grep '^engine')" ' slots 4 used 0( [0-9]+/[0-9]+){4}$' "all ranks of all stages have loaded"
+answers "stages and groups"
+fakeclient --wait 60 --greedy --tokens 768,1,2 --max 300 submit >"$tmp/moved" &
+client=$!
+wait_for 30 grep -q '^delta 20+' "$tmp/moved"
+for pid in "${rank_pids[@]}"; do
+    grep -qsz '^OMPI_COMM_WORLD_RANK=3$' "/proc/$pid/environ" && kill -KILL "$pid"
+done
+! wait "$mpirun_pid"
+result $? "when one of the last stage dies all end"
+lost=$(fakeclient info | sed -n 's/^engine \([0-9]*\) .*/\1/p')
+is "$(SLURM_JOB_ID=$lost k3served --lost "rank 3 died")" "" "the daemon is told"
+wait_for 5 gone
+ranks 4
+wait $client
+is "$(sed -n 's/^ids //p' "$tmp/moved")" "$(alone 768,1,2 300)" "the next engine of stages goes on, with nothing lost or repeated"
+drains "stages and groups"
+sed -i 's/layout = "[^"]*"; //' "$K3_CONF"
 
 # --- ranks that differ
 
@@ -68,6 +99,8 @@ differ() {
 }
 differ 'rank 1 on .* has k3served.slots 8, but rank 0 on .* has 4$' "other slots" \
     "k3served = { ${settings/slots = 4/slots = 8}; };"
+differ 'rank 1 on .* has k3served.layout tp=1,pp=2, but rank 0 on .* has tp=2$' "another layout" \
+    "k3served = { $settings; layout = \"pp=2\"; };"
 differ 'rank 1 on .*: /nowhere/config.json: ' "a checkpoint that one rank does not see" 'k3served = { model = "/nowhere"; };'
 differ 'rank 1 on .*: .*other.conf:1: ' "a k3.conf that one rank can not read" 'k3served = { slot = 4; };'
 

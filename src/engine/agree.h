@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "gpu/device.h"
+#include "model/layout.h"
 
 /* What a rank says of itself.  Plain memory, zeroed before it is filled. */
 struct standing {
@@ -16,7 +17,7 @@ struct standing {
     char version[32]; /* of the program */
     char model[64];   /* hash of config.json */
     char backend[16];
-    char layout[40];
+    char layout[LAYOUT_NAME];
     int32_t slots, prefix_slots, page_tokens, cache_tokens, max_context, prefill_chunk, batch_tokens;
     struct k3_error problem;  /* why it cannot take part; empty: it can */
     uint64_t need_bytes;      /* by this rank */

@@ -203,7 +203,6 @@ static void stand(struct engine *e, struct standing *mine, const struct k3_error
         return;
     }
     snprintf(mine->backend, sizeof mine->backend, "%s", s->k3served.backend);
-    snprintf(mine->layout, sizeof mine->layout, "%s", s->k3served.layout);
     mine->slots = s->k3served.slots;
     mine->page_tokens = s->k3served.page_tokens;
     mine->cache_tokens = s->k3served.cache_tokens;
@@ -215,6 +214,7 @@ static void stand(struct engine *e, struct standing *mine, const struct k3_error
         mine->problem = err;
         return;
     }
+    layout_name(&e->layout, mine->layout);
     mine->need_bytes = budget(e);
     mine->available_bytes = available_bytes(e);
     mine->health = e->health;
