@@ -159,7 +159,7 @@ wait_for 5 lost "$engine"
 kill -CONT "$engine"
 right_answer "k3served that was lost and came back"
 is "$(grep -c "leased to job $engine" "$log") $(grep -c "goes on with it" "$log" | sed 's/^[1-9].*/some/')" "2 some" "by its first lease"
-question_of() { k3submit "${question[@]}" "$@" </dev/null >"$tmp/answer" 2>"$tmp/err" & client=$!; }
+question_of() { k3submit "${question[@]}" </dev/null >"$tmp/answer" 2>"$tmp/err" & client=$!; }
 question_of
 wait_for 5 grep -q "leased to job $engine" "$log"
 ok "an answer of k3served begins" wait_for 5 some
