@@ -405,9 +405,11 @@ void lease_reconciled(struct message_engine_welcome *welcome)
 
 void lease_held(struct queue *q, struct engine *e, struct message_lease *held)
 {
-    struct request *r = held->own ? queue_adopt(q, held) : NULL;
+    struct request *r = table_find(q->table, &held->id);
 
-    if (!r) {
+    if (r && r->engine == e) /* as it has said before */
+        return;
+    if (!(r = queue_adopt(q, held))) {
         if (!held->again)
             send_plain(q, e, WIRE_ENGINE_CANCEL, &held->id);
         return;

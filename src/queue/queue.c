@@ -185,12 +185,14 @@ static void answer_done(struct queue *q, struct request *r)
     stream_answer(q->stream, &r->asker, r->asker_version, &m);
 }
 
-static int submit_again(struct queue *q, const struct caller *c, struct request *r, struct refusal *no)
+/* An engine may have told of it first, and does not know whether its owner watches. */
+static int submit_again(struct queue *q, const struct caller *c, struct request *r, bool watch, struct refusal *no)
 {
     if (r->user->uid != c->uid)
         return refuse(no, EXIT_CODE_DENIED, "the id is another user's request");
     r->asker = *c->peer;
     r->asker_version = c->version;
+    r->ask.watch = watch;
     if (!r->stored)
         return 0; /* answered by the commit */
     queue_update_place(q, r);
@@ -224,7 +226,7 @@ int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id
     if (k3_id_is_none(id))
         return refuse(no, EXIT_CODE_USAGE, "a request needs an id");
     if (r)
-        return submit_again(q, c, r, no);
+        return submit_again(q, c, r, submit->watch, no);
     if (submit->dl > 0 && submit->dl <= clock_wall())
         return refuse(no, EXIT_CODE_DEADLINE, "the deadline has passed");
     if (!submit->ask.max)
@@ -252,6 +254,8 @@ struct request *queue_adopt(struct queue *q, struct message_lease *held)
     struct request *r = table_find(q->table, &held->id);
     uid_t uid = (uid_t)(held->own - 1);
 
+    if (held->own == 0 || held->own > (uid_t)-1 || k3_id_is_none(&held->id)) /* uid -1 is nobody's */
+        return NULL;
     if (r) { /* its owner was here before the engine */
         if (r->user->uid != uid || request_state(r) != REQUEST_QUEUED || r->incarnation ||
             request_choices(r) != message_ask_choices(&held->ask))

@@ -92,7 +92,7 @@ void queue_reload(struct queue *q, const struct queue_options *options);
 int queue_submit(struct queue *q, const struct caller *c, const struct k3_id *id, struct message_submit *submit,
                  struct refusal *no);
 /* A request that an engine holds and the daemon does not know, as one does that was started anew.  Takes what held
- * holds. NULL: another has it by now, or it is at its end. */
+ * holds. NULL: another has it by now, it is at its end, or held does not say whose it is. */
 struct request *queue_adopt(struct queue *q, struct message_lease *held);
 int queue_attach(struct queue *q, const struct caller *c, struct request *r, const struct message_attach *from,
                  struct refusal *no);

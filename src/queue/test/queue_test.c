@@ -715,7 +715,7 @@ static void test_an_engine_that_does_not_stop(void **state)
 
 static void finish(struct fixture *f, struct engine *e, struct request *r)
 {
-    struct message_done done = {.why = DONE_STOP};
+    struct message_done done = {.why = DONE_STOP, .ctok = (uint32_t)r->tokens};
 
     lease_done(f->queue, e, &r->id, &done);
     queue_turn(f->queue);
@@ -782,6 +782,158 @@ static void test_rows_are_bounded(void **state)
     assert_int_equal(n, QUEUE_ROWS);
 }
 
+/* The engine tells of request n, with an answer that it begins with (or not any more). */
+static void told(struct fixture *f, struct engine *e, uint8_t n, uint64_t own, bool again)
+{
+    struct message m = message_of(WIRE_ENGINE_HELD, NULL);
+
+    m.engine_held.id = id_of(n);
+    m.engine_held.ask.tok.v = k3_calloc(1, sizeof(uint32_t));
+    m.engine_held.ask.tok.n = 1;
+    m.engine_held.own = own;
+    m.engine_held.again = again;
+    lease_held(f->queue, e, &m.engine_held);
+    message_clear(&m);
+}
+
+static struct request *find(struct fixture *f, uint8_t n)
+{
+    struct k3_id id = id_of(n);
+
+    return table_find(f->queue->table, &id);
+}
+
+static void assert_nothing_counts(struct fixture *f)
+{
+    const struct user *u = table_user(f->queue->table, 0);
+
+    assert_int_equal(f->queue->live, 0);
+    assert_int_equal(f->queue->running, 0);
+    assert_int_equal(f->queue->prompt_bytes, 0);
+    assert_int_equal(u->live, 0);
+    assert_int_equal(u->bytes, 0);
+    assert_int_equal(order_length(f->queue->order), 0);
+}
+
+/* Its owner, who has not heard that it was accepted, submits it again: he is told of it and watches. */
+static void test_told_before_its_owner_asks_again(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e = register_engine(f);
+
+    for (uint8_t n = 1; n <= 2; n++) { /* before the commit, and after it */
+        told(f, e, n, 1, false);
+        if (n == 2)
+            queue_turn(f->queue);
+        submit(f, n);
+        queue_turn(f->queue);
+        expect(f->client, WIRE_ACCEPTED);
+        expect(f->client, WIRE_STATE);
+        delta(f, e, n, 0, 50);
+        expect(f->client, WIRE_DELTA);
+        finish(f, e, find(f, n));
+        expect(f->client, WIRE_DONE);
+        assert_nothing_counts(f);
+    }
+    expect(f->engine, 0);
+}
+
+static void test_told_twice(void **state)
+{
+    struct fixture *f = *state;
+    struct message_engine_hello hello = {.job = 8, .inc = 2};
+    struct engine *e = register_engine(f),
+                  *other = engines_add(f->queue->engines, &f->engine_peer, WIRE_VERSION, &hello, f->queue->now);
+
+    told(f, e, 1, 1, false);
+    told(f, e, 1, 1, false);
+    expect(f->engine, 0);
+    assert_int_equal(f->queue->running, 1);
+    told(f, other, 1, 1, true);
+    expect(f->engine, 0);
+    told(f, other, 1, 1, false); /* one of them is enough */
+    expect(f->engine, WIRE_ENGINE_CANCEL);
+    told(f, other, 1, 2, false);
+    expect(f->engine, WIRE_ENGINE_CANCEL);
+    assert_ptr_equal(find(f, 1)->engine, e);
+    queue_turn(f->queue);
+    finish(f, e, find(f, 1));
+    assert_nothing_counts(f);
+    told(f, e, 1, 1, false); /* and not of what has ended */
+    expect(f->engine, WIRE_ENGINE_CANCEL);
+    assert_nothing_counts(f);
+}
+
+static void test_told_of_nobodys(void **state)
+{
+    static const uint64_t nobody[] = {0, UINT64_C(1) << 32, (UINT64_C(1) << 32) + 1, UINT64_MAX};
+    struct fixture *f = *state;
+    struct engine *e = register_engine(f);
+
+    for (size_t i = 0; i < sizeof nobody / sizeof *nobody; i++) {
+        told(f, e, 1, nobody[i], false);
+        expect(f->engine, WIRE_ENGINE_CANCEL);
+    }
+    told(f, e, 0, 1, false); /* an id that is none */
+    expect(f->engine, WIRE_ENGINE_CANCEL);
+    assert_null(table_after(f->queue->table, NULL));
+}
+
+/* Whatever becomes of it before the store has it, it is accounted for. */
+static void test_told_and_ended_before_the_commit(void **state)
+{
+    struct fixture *f = *state;
+    struct engine *e = register_engine(f);
+    struct refusal no;
+    struct message_done done = {.why = DONE_CANCELLED};
+    struct k3_id id;
+
+    setenv("K3_FAULT", "store-slow", 1);
+    fault_init();
+    for (uint8_t n = 1; n <= 3; n++) /* more than max_queued_per_user: they were accepted once */
+        told(f, e, n, 1, false);
+    assert_true(queue_turn(f->queue));
+    told(f, e, 4, 1, true);
+    delta(f, e, 1, 0, 50);
+    finish(f, e, find(f, 1));
+    assert_int_equal(queue_cancel(f->queue, find(f, 2), &no), 0);
+    expect(f->engine, WIRE_ENGINE_CANCEL);
+    id = id_of(2);
+    lease_done(f->queue, e, &id, &done);
+    queue_expire(f->queue, find(f, 3));
+    expect(f->engine, WIRE_ENGINE_CANCEL);
+    lease_engine_lost(f->queue, e, "test");
+    queue_expire(f->queue, find(f, 4));
+    assert_nothing_counts(f);
+    for (int i = 0; i < 3; i++) {
+        f->queue->now += 1.1;
+        queue_turn(f->queue);
+    }
+    assert_nothing_counts(f);
+    assert_int_equal(request_state(find(f, 1)), REQUEST_DONE);
+    assert_int_equal(request_state(find(f, 2)), REQUEST_CANCELLED);
+    assert_int_equal(request_state(find(f, 3)), REQUEST_EXPIRED);
+    assert_int_equal(request_state(find(f, 4)), REQUEST_EXPIRED);
+    expect(f->client, 0);
+    for (uint8_t n = 1; n <= 4; n++)
+        assert_int_equal(queue_acknowledge(f->queue, find(f, n), &no), 0);
+    assert_true(TAILQ_EMPTY(&f->queue->kept));
+
+    /* the engine is lost, and the commit puts it in line */
+    e = register_engine(f);
+    told(f, e, 5, 1, false);
+    assert_true(queue_turn(f->queue));
+    lease_engine_lost(f->queue, e, "test");
+    assert_int_equal(order_length(f->queue->order), 0);
+    f->queue->now += 1.1;
+    queue_turn(f->queue);
+    assert_int_equal(order_length(f->queue->order), 1);
+    assert_int_equal(queue_cancel(f->queue, find(f, 5), &no), 0);
+    assert_nothing_counts(f);
+    unsetenv("K3_FAULT");
+    fault_init();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -809,6 +961,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_kept_until_delivered, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kept_for_a_time, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_told_before_its_owner_asks_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_told_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_told_of_nobodys, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_told_and_ended_before_the_commit, setup, teardown),
     };
 
     if (sodium_init() < 0)
