@@ -178,6 +178,16 @@ wait $submitted
 is "$? $(cat "$tmp/err")" "0 " "and is answered"
 stop "$engine"
 submit
+stop "$queued_pid" KILL
+restart_queued
+wait_for 10 k3queue
+kill -INT $submitted
+wait_for 5 test -s "$tmp/err"
+kill -INT $submitted
+wait $submitted
+is "$? $(tail -n 1 "$tmp/err")" "1 k3submit: no such request" "what is cancelled before a new daemon knows it may not be gone"
+is "$(k3queue -h --me)" "" "but is not asked again"
+submit
 stop_queued
 wait $submitted
 is $? 1 "so has one whose daemon is stopped"

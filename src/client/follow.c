@@ -297,7 +297,9 @@ static void take_refused(struct follow *f, const struct message_refused *m)
         return;
     }
     /* A daemon that was started anew may yet hear of the request from the engine that has it.  When no engine had it,
-     * it is asked once more. */
+     * it is asked once more; but not what is to be cancelled. */
+    if (f->waiting == FOR_CANCELLED)
+        f->doubtful = false;
     if (f->doubtful && m->retry > 0) {
         wait_for(f, FOR_AGAIN, m->retry);
         return;
@@ -308,7 +310,8 @@ static void take_refused(struct follow *f, const struct message_refused *m)
         return;
     }
     /* Dropped for reading too slowly: go on from where we are.  Twice at the same token would be for ever. */
-    if (m->retry > 0 && f->waiting != FOR_REPLY && !(f->attached && f->attached_at == output_next(f->output))) {
+    if (m->retry > 0 && f->waiting != FOR_REPLY && f->waiting != FOR_CANCELLED &&
+        !(f->attached && f->attached_at == output_next(f->output))) {
         tell(f, WIRE_ATTACH);
         return;
     }
