@@ -179,8 +179,10 @@ is "$? $(cat "$tmp/err")" "0 " "and is answered"
 stop "$engine"
 submit
 stop "$queued_pid" KILL
+refused=$(grep -c "no such request" "$tmp/log/k3queued.log")
 restart_queued
-wait_for 10 k3queue
+refuses() { [[ $(grep -c "no such request" "$tmp/log/k3queued.log") -gt $refused ]]; }
+ok "a new daemon is asked for it" wait_for 20 refuses
 kill -INT $submitted
 wait_for 5 test -s "$tmp/err"
 kill -INT $submitted
