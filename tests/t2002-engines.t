@@ -18,7 +18,7 @@ answer_of() {
     start first fakeengine --rate 100 --tokens 20 "$@"
     first=$pid
     wait_for 5 some_engines 1
-    fakeclient --wait 20 submit >"$tmp/got" &
+    fakeclient --wait 80 submit >"$tmp/got" &
     local client=$!
     wait_for 5 grep -q 'delta 4' "$tmp/got"
     start second fakeengine --rate 100 --tokens 20 --job 8
@@ -44,7 +44,7 @@ like "$(cat "$tmp/log/k3queued.log")" "lease of job 7 is broken" "broken leases 
 # --- the batch script sees the engine's end before the daemon could
 start first fakeengine --rate 100 --tokens 20 --die-at 5
 wait_for 5 some_engines 1
-fakeclient --wait 20 submit >"$tmp/got" &
+fakeclient --wait 80 submit >"$tmp/got" &
 client=$!
 wait_for 5 grep -q dies "$tmp/log/first.log"
 is "$(fakeclient lost)" ok "its loss is reported"
@@ -54,7 +54,7 @@ start again fakeengine --rate 20 --tokens 20
 wait $client
 is "$(tail -n 2 "$tmp/got")" "text $(words 20)
 done stop 3+20 -" "the engine's next start finishes the answer"
-fakeclient --quiet --wait 20 submit >"$tmp/got" &
+fakeclient --quiet --wait 80 submit >"$tmp/got" &
 client=$!
 wait_for 5 grep -q accepted "$tmp/got"
 kill -STOP "$pid"
@@ -72,7 +72,7 @@ stop "$pid"
 start deaf fakeengine --rate 5 --tokens 1000 --deaf
 deaf=$pid
 id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
-fakeclient --id "$id" --quiet --wait 20 submit >"$tmp/got" &
+fakeclient --id "$id" --quiet --wait 80 submit >"$tmp/got" &
 client=$!
 wait_for 5 are_running 1
 ok "a request is cancelled" fakeclient --id "$id" cancel
@@ -87,7 +87,7 @@ stop "$deaf"
 start stalled fakeengine --rate 100 --tokens 20 --stall-at 5 --stall 6 --job 8
 stalled=$pid
 wait_for 5 some_engines 1
-fakeclient --wait 20 submit >"$tmp/got" &
+fakeclient --wait 80 submit >"$tmp/got" &
 client=$!
 wait_for 5 grep -q 'delta 4' "$tmp/got"
 wait_for 5 grep -q EngineLost "$tmp/got"
@@ -103,7 +103,7 @@ serves() { fakeclient info | grep "engine $1 fake serving" >/dev/null; }
 wait_for 9 serves 8
 ok "one that moves again is given work again" serves 8
 stop "$other"
-is "$(fakeclient --wait 20 submit | tail -n 2)" "text $(words 20)
+is "$(fakeclient --wait 80 submit | tail -n 2)" "text $(words 20)
 done stop 3+20 -" "and does it"
 stop "$stalled"
 
@@ -128,7 +128,7 @@ start one fakeengine --slots 4 --rate 50 --tokens 40 --job 1
 start two fakeengine --slots 4 --rate 50 --tokens 40 --job 2 --mute-at 60
 wait_for 5 serve 2
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
-    fakeclient --quiet --wait 30 submit >"$tmp/many.$i" &
+    fakeclient --quiet --wait 120 submit >"$tmp/many.$i" &
     clients[i]=$!
 done
 wait "${clients[@]}"

@@ -63,7 +63,7 @@ like "$(fakeclient info)" "^queued 0" "on the daemon's own host its socket is en
 # --- engines
 far start engine fakeengine --rate 100 --tokens 20
 engine=$pid
-is "$(far fakeclient --quiet --wait 10 submit | tail -n 2)" "text $(words 20)
+is "$(far fakeclient --quiet --wait 40 submit | tail -n 2)" "text $(words 20)
 done stop 3+20 -" "a client and an engine over tcp"
 stop "$engine"
 is "$(far fakeengine --job 8 --key "$(key)" 2>&1 | grep refused)" \

@@ -10,7 +10,7 @@ model=$tmp/tiny-a
 k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
 settings="model = \"$model\"; max_context = 4096; cache_tokens = 8192; slots = 4"
 
-ask() { fakeclient --wait 60 --quiet --greedy --tokens "$1" --max "$2" submit | sed -n 's/^ids //p'; }
+ask() { fakeclient --wait 240 --quiet --greedy --tokens "$1" --max "$2" submit | sed -n 's/^ids //p'; }
 alone() {
     k3run --model "$model" --threads 1 --prompt-tokens "$1" --max-tokens "$2" --temperature 0 --ignore-eos --output tokens ||
         echo "k3run failed"
@@ -134,7 +134,7 @@ sed -i "s|$model|$tmp/packs|" "$K3_CONF" # for all that follows
 sed -i "s/k3queued = {/& stall_timeout = 1.5;/" "$K3_CONF"
 kill -HUP "$queued_pid"
 ranks 2
-fakeclient --wait 60 --greedy --tokens 768,1,2 --max 300 submit >"$tmp/stood" &
+fakeclient --wait 240 --greedy --tokens 768,1,2 --max 300 submit >"$tmp/stood" &
 client=$!
 wait_for 30 grep -q '^delta 20+' "$tmp/stood"
 for pid in "${rank_pids[@]}"; do
@@ -152,7 +152,7 @@ wait_for 5 gone
 # --- a rank that dies
 
 ranks 2
-fakeclient --wait 60 --greedy --tokens 768,1,2 --max 300 submit >"$tmp/moved" &
+fakeclient --wait 240 --greedy --tokens 768,1,2 --max 300 submit >"$tmp/moved" &
 client=$!
 wait_for 30 grep -q '^delta 20+' "$tmp/moved"
 kill -KILL "${rank_pids[1]}"
