@@ -512,6 +512,10 @@ static void store_failed(struct queue *q, struct request *r, const struct k3_err
     m.refused.msg = (char *)failed->text;
     m.refused.retry = 30;
     stream_answer(q->stream, &r->asker, r->asker_version, &m);
+    if (r->engine) { /* which told of it */
+        engine_release(r->engine, r);
+        q->running--;
+    }
     if (!request_is_final(r)) {
         request_move(r, EVENT_FAILED);
         queue_finish(q, r, DONE_FAILED, failed->text);
