@@ -114,9 +114,12 @@ __device__ static float receive(const struct letter *from, unsigned tag)
 {
     unsigned long long bits;
 
-    do
+    for (;;) {
         bits = *(const volatile unsigned long long *)from;
-    while ((unsigned)(bits >> 32) != tag);
+        if ((unsigned)(bits >> 32) == tag)
+            break;
+        CUDA_SPIN();
+    }
     return __uint_as_float((unsigned)bits);
 }
 

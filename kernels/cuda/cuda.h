@@ -81,6 +81,12 @@ static int cuda_launch(struct k3_stream *s, const char *what, void (*kernel)(P..
     return cuda_failed(c, what, rc);
 }
 
+/* The emulator (kernels/emu) has its own. */
+#ifndef CUDA_EMULATED
+#define CUDA_SHARED(type, name) extern __shared__ type name[] /* dynamic shared memory */
+#define CUDA_SPIN() ((void)0)                                 /* in a loop that waits for another block */
+#endif
+
 /* --- on the device ------------------------------------------------------------------------------------------------ */
 
 #ifdef __CUDACC__

@@ -103,8 +103,8 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
     inner_part(const __grid_constant__ struct gate_and_up g, struct choices c, struct cuda_rows z, __nv_bfloat16 *h,
                int held)
 {
-    extern __shared__ uint4
-        room[]; /* pieces on the way [WARPS, DEPTH, 2, 32], z [held, pitch], sums [segments, octets, 2, held, 8] */
+    /* Pieces on the way [WARPS, DEPTH, 2, 32], z [held, pitch], sums [segments, octets, 2, held, 8]. */
+    CUDA_SHARED(uint4, room);
     __shared__ int16_t member[SHARED_PAIRS];
     __shared__ int count;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, p = (int)blockIdx.x;
@@ -219,8 +219,9 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
     outer_part(const __grid_constant__ struct expert_matrix w2, struct choices c, const float *weight, const uint4 *h,
                int inner, struct cuda_rows y, int hold)
 {
-    extern __shared__ uint4 room[]; /* pieces on the way [WARPS, DEPTH, 2, 32], then the row's inner activations */
-    __shared__ float sums[K3_MAX_TOPK][16], share[K3_MAX_TOPK];
+    CUDA_SHARED(uint4, room); /* pieces on the way [WARPS, DEPTH, 2, 32], then the row's inner activations */
+    __shared__ __align__(8) float sums[K3_MAX_TOPK][16];
+    __shared__ float share[K3_MAX_TOPK];
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, t = (int)blockIdx.y;
     int chunks = (inner + F::CHUNK - 1) / F::CHUNK, units = chunks * F::UNITS * 4;
     uint4 *ring = room + warp * DEPTH * 64 + lane, *row = room + WARPS * DEPTH * 64;
@@ -331,7 +332,7 @@ struct plan {
  */
 static __global__ void __launch_bounds__(1024) sort_pairs(struct choices c, struct plan p)
 {
-    extern __shared__ int at[]; /* [held]: count, then place of the next pair */
+    CUDA_SHARED(int, at); /* [held]: count, then place of the next pair */
     __shared__ int room[32][2];
     int me = (int)threadIdx.x, lane = me % 32, each = (c.held + 1023) / 1024, pairs = 0, tiles = 0;
 
@@ -414,7 +415,7 @@ template <class F> struct tile_stage {
 template <class F, bool INNER, bool FAST>
 static __global__ void __launch_bounds__(THREADS, 1) tiles_part(const __grid_constant__ struct tiled a, struct plan p)
 {
-    extern __shared__ uint4 room[];
+    CUDA_SHARED(uint4, room);
     auto *stage = (struct tile_stage<F> *)room;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, part = (int)threadIdx.x % 4;
     int chunks = (a.in + F::CHUNK - 1) / F::CHUNK, segments = INNER ? cuda_segments(chunks, WARPS) : 1, segment = 0;

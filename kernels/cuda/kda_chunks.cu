@@ -286,7 +286,8 @@ __device__ static void walk_chunk(const struct chunk *c, float S[D / 8][4], cons
         for (int j = 0; j < 4; j++)
             x[h][j] -= sum[h][j] + rest[h][j];
     struct left f = left_of(x[0], x[1]);
-    multiply<2>(e, e_rest, f, (const struct factor[2]){c->right[AT_T][lane], c->right[AT_T + 1][lane]});
+    struct factor t[2] = {c->right[AT_T][lane], c->right[AT_T + 1][lane]};
+    multiply<2>(e, e_rest, f, t);
 #pragma unroll
     for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -310,7 +311,8 @@ __device__ static void walk_chunk(const struct chunk *c, float S[D / 8][4], cons
             for (int r = 0; r < 4; r++)
                 S[j + k][r] += add[k][r];
     }
-    multiply<2>(&sum[2], &rest[2], f, (const struct factor[2]){c->right[AT_P][lane], c->right[AT_P + 1][lane]});
+    struct factor p[2] = {c->right[AT_P][lane], c->right[AT_P + 1][lane]};
+    multiply<2>(&sum[2], &rest[2], f, p);
 #pragma unroll
     for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -324,7 +326,7 @@ __device__ static void walk_chunk(const struct chunk *c, float S[D / 8][4], cons
 __global__ static void __launch_bounds__((WALKERS + LOADERS) * 32)
     walk(const __grid_constant__ struct kda_delta a, int head0, const struct chunk *chunks, int count)
 {
-    extern __shared__ __align__(16) char memory[];
+    CUDA_SHARED(uint4, memory);
     struct chunk *stage = (struct chunk *)memory;
     const struct kern_batch &b = a.batch;
     int i = (int)blockIdx.z, head = head0 + (int)blockIdx.y, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;

@@ -118,7 +118,7 @@ template <class F, int MOST, bool FAST>
 static __global__ void __launch_bounds__(FEW_WARPS * 32, 1) few_rows(const __grid_constant__ struct products p)
 {
     constexpr int HALF = (MOST + 1) / 2;
-    extern __shared__ float sums[]; /* [segments, octets, 8 rows of x, 8] */
+    CUDA_SHARED(float, sums); /* [segments, octets, 8 rows of x, 8] */
     __shared__ float scales[F::ROW_SCALED ? MOST_SPAN : 1];
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, t0 = (int)blockIdx.y * 8;
     int begin = (int)((int64_t)p.out * blockIdx.x / gridDim.x);
@@ -232,7 +232,7 @@ template <class F, int M, int N, int STAGES>
 static __global__ void __launch_bounds__(WARPS * 32, M > 2 ? 1 : 2)
     many_rows(const __grid_constant__ struct products p, const uint4 *rounded)
 {
-    extern __shared__ uint4 room[];
+    CUDA_SHARED(uint4, room);
     auto *stage = (struct tiles<F, M, N> *)room;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, piece = (int)threadIdx.x % 4;
     int t0 = (int)blockIdx.x * 32 * M, o0 = (int)blockIdx.y * 32 * N, chunks = (p.in + F::CHUNK - 1) / F::CHUNK;

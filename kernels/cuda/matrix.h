@@ -56,12 +56,8 @@ struct cuda_weights {
 /* Eight BF16 numbers times a factor, which is in both of its halves. */
 __device__ static inline uint4 cuda_times(const uint4 &v, uint32_t factor)
 {
-    uint4 r;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r.x) : "r"(v.x), "r"(factor));
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r.y) : "r"(v.y), "r"(factor));
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r.z) : "r"(v.z), "r"(factor));
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r.w) : "r"(v.w), "r"(factor));
-    return r;
+    return make_uint4(cuda_multiply2(v.x, factor), cuda_multiply2(v.y, factor), cuda_multiply2(v.z, factor),
+                      cuda_multiply2(v.w, factor));
 }
 
 /* Formats: CHUNK columns make a chunk, UNITS units a piece; SCALED pieces have a scale each, ROW_SCALED rows one that

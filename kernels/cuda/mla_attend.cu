@@ -296,7 +296,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     attend(const __nv_bfloat16 *cache, int page_tokens, const __grid_constant__ struct kern_batch b, float scale,
            const __grid_constant__ struct between m)
 {
-    extern __shared__ __align__(16) char memory[];
+    CUDA_SHARED(uint4, memory);
     __shared__ int room;
 
     cuda_wait();

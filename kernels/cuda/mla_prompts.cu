@@ -326,7 +326,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
                    const __nv_bfloat16 *cache, int page_tokens, const __grid_constant__ struct kern_batch b,
                    float scale)
 {
-    extern __shared__ __align__(16) char memory[];
+    CUDA_SHARED(uint4, memory);
     struct shared *sh = (struct shared *)memory;
     __shared__ int found;
     const int number = (int)(gridDim.x - 1 - blockIdx.x); /* a prompt's last rows see most and begin first */

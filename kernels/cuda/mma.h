@@ -1,12 +1,14 @@
-/* mma.h - tensor core products of warps, and copies that fill shared memory while they run
+/* mma.h - tensor core products of warps, copies that fill shared memory while they run, and what else only PTX says
  *
- * mma.sync, ldmatrix and cp.async as in "PTX ISA", for every GPU from sm_80 on. */
+ * mma.sync, ldmatrix, cp.async and mul.bf16x2 as in "PTX ISA", for every GPU from sm_90 on. */
 #ifndef K3_KERNELS_CUDA_MMA_H
 #define K3_KERNELS_CUDA_MMA_H
 
 #include "kernels/cuda/cuda.h"
 
-#ifdef __CUDACC__
+#ifdef CUDA_EMULATED
+#include "kernels/emu/mma.h"
+#elif defined __CUDACC__
 
 /* d += a b, BF16 factors and fp32 sums.  a [16 rows, 16], b [16, 8 columns], d [16, 8]: lane l holds of d the columns
  * 2 (l % 4) and the next, of rows l / 4 (d[0], d[1]) and l / 4 + 8 (d[2], d[3]). */
@@ -56,6 +58,26 @@ template <int LEFT> __device__ static inline void cuda_copies_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
+
+/* Two BF16 numbers times two. */
+__device__ static inline uint32_t cuda_multiply2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+/* A clock of all SMs. */
+__device__ static inline uint64_t cuda_now_ns(void)
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+#endif
+
+#ifdef __CUDACC__
 
 __device__ static inline uint32_t cuda_bf16x2(float low, float high)
 {

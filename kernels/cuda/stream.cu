@@ -1,5 +1,5 @@
 /* stream.cu - the CUDA backend's stream: table of operations, memory, graphs */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/mma.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,13 +117,9 @@ static int copy(struct k3_stream *s, void *to, size_t to_step, const void *from,
 
 __global__ static void wait_ns(uint64_t ns)
 {
-    uint64_t start, now;
-
     cuda_wait();
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    do
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    while (now - start < ns);
+    for (uint64_t start = cuda_now_ns(); cuda_now_ns() - start < ns;)
+        ;
 }
 
 static int delay(struct k3_stream *s, double microseconds)

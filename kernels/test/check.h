@@ -65,6 +65,9 @@ struct check {
     double (*state_bound)(void *arg, int64_t u, int64_t j, double expected);
 };
 
+/* Whether the GPU is kernels/emu, which takes a second for what takes others a millisecond. */
+int check_emulated(void);
+
 /* Whether this build and this machine have a backend. */
 int check_has(const char *backend);
 
