@@ -15,7 +15,7 @@ struct allocation {
 
 static std::map<void *, struct allocation> allocations;
 
-/* Large allocations are mostly not used: they begin as copies of the same NaN_BYTES of NaN. */
+/* Large allocations are mostly not used: they begin as copies of the same NAN_BYTES of NaN. */
 static bool fill_large(char *p, size_t n)
 {
     static int fd = -1;
@@ -30,9 +30,9 @@ static bool fill_large(char *p, size_t n)
         memset(nan, 0xff, NAN_BYTES);
         munmap(nan, NAN_BYTES);
     }
-    for (size_t at = 0; at < n; at += NAN_BYTES)
-        if (mmap(p + at, n - at < NAN_BYTES ? n - at : NAN_BYTES, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED)
+    for (size_t at = 0, most = NAN_BYTES; at < n; at += most)
+        if (mmap(p + at, n - at < most ? n - at : most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+                 fd, 0) == MAP_FAILED)
             return false;
     return true;
 }
