@@ -48,7 +48,7 @@ plant_secret
 munge_socket=
 start_munged
 write_conf "k3queued = { engine_timeout = 1.0; heartbeat = 0.2; };"
-sed -i '/^common/s/};$/ timeout = 1.0; };/' "$K3_CONF"
+sed -i '/^common/s/};$/ timeout = 4.0; };/' "$K3_CONF"
 restart_queued
 engine --rate 200 --tokens 12 --think 4
 
@@ -168,7 +168,7 @@ stop "$engine"
 submit
 kill -STOP "$queued_pid"
 fails 7 "a daemon that does not answer is unreachable" k3submit x </dev/null
-is "$(k3submit x </dev/null 2>&1)" "k3submit: ipc://$tmp/k3queued.sock: k3queued does not answer within 1 s" "and is told so"
+is "$(k3submit x </dev/null 2>&1)" "k3submit: ipc://$tmp/k3queued.sock: k3queued does not answer within 4 s" "and is told so"
 kill -CONT "$queued_pid"
 stop "$queued_pid" KILL
 restart_queued

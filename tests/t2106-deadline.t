@@ -37,8 +37,8 @@ fails 5 "an engine that does not let go is not waited for" timeout 10 k3submit -
 stop "$pid"
 
 # --- cancelled before
-id=$(k3submit --no-wait --parsable --deadline now+1 text)
+id=$(k3submit --no-wait --parsable --deadline now+4 text)
 k3cancel "$id"
-sleep 1.2
+sleep 4.2
 is "$(state "$id")" CANCELLED "what has ended does not end again"
 done_testing

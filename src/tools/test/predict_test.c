@@ -286,6 +286,7 @@ static void devices_are_overridden_by_name(void **state)
     assert_int_equal(device_override(&d, "share=2", "--set", &err), -1);
     assert_int_equal(device_override(&d, "share", "--set", &err), -1);
     assert_int_equal(device_override(&d, "", "--set", &err), -1);
+    device_clear(&d);
     assert_int_equal(device_load(&d, "/nowhere/gb10.conf", &err), -1);
 }
 
