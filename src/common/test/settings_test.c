@@ -58,16 +58,17 @@ static void the_file_replaces_them(void **state)
     struct settings s;
     struct k3_error err;
     (void)state;
-    assert_int_equal(load(&s,
-                          "common: { socket = \"ipc:///tmp/a.sock\"; };\n"
-                          "# 99999999999, k3served: { tp = 99999999999; /*\n"
-                          "/* 99999999999 // * */ k3served: { tp = 4; restart_delay = 2; drain_timeout = 0.5;\n"
-                          "model = \"\\\"99999999999\"; } // 99999999999\n",
-                          &err),
-                     0);
+    assert_int_equal(
+        load(&s,
+             "common: { socket = \"ipc:///tmp/a.sock\"; };\n"
+             "# 99999999999, k3served: { prefix_slots = 99999999999; /*\n"
+             "/* 99999999999 // * */ k3served: { prefix_slots = 4; restart_delay = 2; drain_timeout = 0.5;\n"
+             "model = \"\\\"99999999999\"; } // 99999999999\n",
+             &err),
+        0);
     assert_string_equal(s.k3served.model, "\"99999999999");
     assert_string_equal(s.common.socket, "ipc:///tmp/a.sock");
-    assert_int_equal(s.k3served.tp, 4);
+    assert_int_equal(s.k3served.prefix_slots, 4);
     assert_true(s.k3served.restart_delay == 2.0);
     assert_true(s.k3served.drain_timeout == 0.5);
     assert_int_equal(s.k3served.slots, 8);
@@ -80,22 +81,24 @@ static void mistakes_are_named_with_file_and_line(void **state)
         const char *text, *line, *sentence;
     } wrong[] = {
         {"k3served: {\n tq = 4; };", ":2: ", "there is no setting k3served.tq"},
-        {"\nk3server: { tp = 4; };", ":2: ", "there is no section k3server"},
+        {"\nk3server: { prefix_slots = 4; };", ":2: ", "there is no section k3server"},
         {"k3served = 4;", ":1: ", "k3served is a section"},
-        {"k3served: {\n\n tp = \"4\"; };", ":3: ", "k3served.tp: text in quotes is not a whole number, 0 to 4096"},
-        {"k3served: {\n tp = 4.5; };", ":2: ", "k3served.tp: a number with a fraction is not a whole number"},
-        {"k3served: {\n tp = -1; };", ":2: ", "k3served.tp: -1 is not"},
+        {"k3served: {\n\n prefix_slots = \"4\"; };",
+         ":3: ", "k3served.prefix_slots: text in quotes is not a whole number, 0 to 4096"},
+        {"k3served: {\n prefix_slots = 4.5; };",
+         ":2: ", "k3served.prefix_slots: a number with a fraction is not a whole number"},
+        {"k3served: {\n prefix_slots = -1; };", ":2: ", "k3served.prefix_slots: -1 is not"},
         {"k3served: {\n slots = 4294967296L; };", ":2: ", "k3served.slots: 4294967296 is not"},
         {"k3served: {\n slots = 99999999999; };", ":2: ", "99999999999 is more than any setting can be"},
         {"k3served: {\n slots = 4294967297; };", ":2: ", "4294967297 is more than any setting can be"},
-        {"# 1 \"\n/* 2\n */ k3served: { model = \"a\\\"\n 1\";\n // 3\n tp = 0x1FFFFFFFF; };",
+        {"# 1 \"\n/* 2\n */ k3served: { model = \"a\\\"\n 1\";\n // 3\n prefix_slots = 0x1FFFFFFFF; };",
          ":6: ", "0x1FFFFFFFF is more than any setting can be"},
         {"k3served: {\n model = true; };", ":2: ", "k3served.model: true or false is not text in quotes"},
         {"common: {\n log_level = \"loud\"; };", ":2: ", "common.log_level: \"loud\" is not one of err warning"},
         {"k3submit: {\n top_p = 1.5; };", ":2: ", "k3submit.top_p: 1.5 is not a number, 0 to 1"},
-        {"k3served: {\n tp = (1, 2); };", ":2: ", "k3served.tp: a group or list is not"},
-        {"k3served: {\n tp = 4;\n tp = 5; };", ":3: ", "duplicate"},
-        {"k3served: {\n tp = ; };", ":2: ", "syntax error"},
+        {"k3served: {\n prefix_slots = (1, 2); };", ":2: ", "k3served.prefix_slots: a group or list is not"},
+        {"k3served: {\n prefix_slots = 4;\n prefix_slots = 5; };", ":3: ", "duplicate"},
+        {"k3served: {\n prefix_slots = ; };", ":2: ", "syntax error"},
     };
     struct settings s;
     struct k3_error err;
@@ -115,11 +118,11 @@ static void the_environment_names_the_file(void **state)
     struct settings s;
     struct k3_error err;
     (void)state;
-    assert_int_equal(load(&s, "k3served: { tp = 3; };", &err), 0);
+    assert_int_equal(load(&s, "k3served: { prefix_slots = 3; };", &err), 0);
     settings_clear(&s);
     setenv("K3_CONF", path, 1);
     assert_int_equal(settings_load(&s, NULL, &err), 0);
-    assert_int_equal(s.k3served.tp, 3);
+    assert_int_equal(s.k3served.prefix_slots, 3);
     settings_clear(&s);
     setenv("K3_CONF", "/nonexistent/k3.conf", 1);
     assert_int_equal(settings_load(&s, NULL, &err), -1);

@@ -44,8 +44,9 @@ static struct message_part parts[] = {
 };
 static struct message_held held[] = {{.id = ID(3), .n = 17}, {.id = ID(4)}};
 static uint8_t cache_key[16] = {1, 0, 255};
-static struct message_lease leases[] = {{ID(5), ASK_JSON, LIST(ids), {cache_key, sizeof cache_key}, {NULL, 0}},
-                                        {ID(6), ASK_TOKENS, {NULL, 0}, {NULL, 0}, {NULL, 0}}};
+static struct message_lease leases[] = {
+    {.id = ID(5), .ask = ASK_JSON, .out = LIST(ids), .ckey = {cache_key, sizeof cache_key}},
+    {.id = ID(6), .ask = ASK_TOKENS}};
 static uint32_t produced[] = {3, 0, 4};
 static uint64_t wanted[] = {7, 0, UINT64_MAX};
 static struct message_held held_from[] = {{ID(3), 17, LIST(wanted)}, {ID(4), 5, {wanted, 1}}};
