@@ -41,8 +41,13 @@ is "$(grep -c "connections were refused: uid" "$log")" "$refused" "the limit can
 
 # --- bytes
 before=$(resident_mib)
-got=$(other endless)
-like "$got" "^cut after 1[0-9]{2} MiB$" "a message without an end is cut"
+# The thousand have hardly left: a connection that is lost for another reason says nothing of the limit.
+for _ in 1 2 3; do
+    got=$(other endless)
+    [[ ! $got =~ 'after 1'[0-9][0-9]' MiB' ]] || break
+    diag "$got"
+done
+like "$got" "^cut after 1[0-9]{2} MiB: " "a message without an end is cut"
 ok "the log says whose" wait_for 5 grep -q "connections were cut, the last of uid 12345: more came than can be read (128 MiB)" "$log"
 for i in 1 2 3; do other endless >/dev/null; done
 is "$(($(resident_mib) - before < 400))" 1 "its memory is given back" || diag "$before MiB before, $(resident_mib) now"

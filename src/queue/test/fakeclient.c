@@ -237,7 +237,8 @@ static void endless(const char *endpoint)
         perror("fakeclient: endless");
     while (sent < 2000 && send(fd, part, sizeof part, MSG_NOSIGNAL) == sizeof part)
         sent++;
-    printf("%s after %d MiB\n", sent < 2000 ? "cut" : "taken", sent);
+    printf("%s after %d MiB%s%s\n", sent < 2000 ? "cut" : "taken", sent, sent < 2000 ? ": " : "",
+           sent < 2000 ? strerror(errno) : "");
     close(fd);
 }
 
