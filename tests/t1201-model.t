@@ -1,27 +1,11 @@
 #!/bin/bash
 # The model computes what the recorded vectors say, on both backends, for every split over ranks and steps.
 . "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
+. "$top_srcdir/tests/vectors.sh"
 
-vectors=$top_srcdir/tests/data/tiny-a.vectors.safetensors
-compare=$top_builddir/src/model/test/compare
-model=$tmp/tiny-a
 most=1e-4
-k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
-
-short=$("$compare" ids "$vectors" short.tokens)
-long=$("$compare" ids "$vectors" long.tokens)
 greedy_prompt=$("$compare" ids "$vectors" greedy.prompt)
 greedy_tokens=$("$compare" ids "$vectors" greedy.tokens)
-
-# close_to TITLE ARGUMENT... : compare succeeds; the number goes to the log of the test.
-close_to() {
-    local title=$1 number status
-    shift
-    number=$("$compare" "$@" 2>&1)
-    status=$?
-    result $status "$title"
-    diag "$title: $number"
-}
 
 # agrees TITLE COMMAND... : k3run, started by COMMAND, gives everything that was recorded.
 agrees() {

@@ -5,28 +5,14 @@
 
 grep -q '^#define HAVE_CUDA 1' "$top_builddir/config.h" || skip_all "built without CUDA"
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || skip_all "this machine shows no GPU"
+. "$top_srcdir/tests/vectors.sh"
 
-vectors=$top_srcdir/tests/data/tiny-a.vectors.safetensors
-compare=$top_builddir/src/model/test/compare
-model=$tmp/tiny-a
-k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
 k3mkmodel "$top_srcdir/etc/models/tiny-b.json" "$tmp/tiny-b" >/dev/null || exit 1
-short=$("$compare" ids "$vectors" short.tokens)
-long=$("$compare" ids "$vectors" long.tokens)
 
 # The recorded run in BF16 is off by so much; half as much again is allowed.
 bf16=$("$compare" relative 1 "$vectors" short.logits_bf16_run "$vectors" short.logits 2>&1 | grep -oE '[0-9.]+e[-+]?[0-9]+|[0-9]+\.[0-9]+' | head -1)
 most=$(awk -v x="$bf16" 'BEGIN { print 1.5 * x }')
 diag "the recorded BF16 run differs by $bf16; up to $most is allowed"
-
-close_to() {
-    local title=$1 number status
-    shift
-    number=$("$compare" "$@" 2>&1)
-    status=$?
-    result $status "$title"
-    diag "$title: $number"
-}
 
 # agrees TITLE COMMAND...
 agrees() {

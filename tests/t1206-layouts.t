@@ -2,15 +2,9 @@
 # Stages of a pipeline and groups that share out experts compute what the ranks of one stage do.
 . "${top_srcdir:-$(dirname "$0")/..}/tests/tap.sh"
 need_mpi
+. "$top_srcdir/tests/vectors.sh"
 
-vectors=$top_srcdir/tests/data/tiny-a.vectors.safetensors
-compare=$top_builddir/src/model/test/compare
-model=$tmp/tiny-a
 most=1e-4
-k3mkmodel "$top_srcdir/etc/models/tiny-a.json" "$model" >/dev/null || exit 1
-
-short=$("$compare" ids "$vectors" short.tokens)
-long=$("$compare" ids "$vectors" long.tokens)
 greedy_prompt=$("$compare" ids "$vectors" greedy.prompt)
 greedy_tokens=$("$compare" ids "$vectors" greedy.tokens)
 
@@ -23,14 +17,6 @@ run() {
     mpi $((tp * pp)) k3run --model "$model" --layout "$layout" "$@"
 }
 greedy() { run "$1" --prompt-tokens "$greedy_prompt" --max-tokens 64 --temperature 0 --ignore-eos --output tokens "${@:2}"; }
-close_to() {
-    local title=$1 number status
-    shift
-    number=$("$compare" "$@" 2>&1)
-    status=$?
-    result $status "$title"
-    diag "$title: $number"
-}
 
 # The logits of tensor parallel ranks alone, for those of stages to be the same to the bit.
 for tp in 1 2 3; do

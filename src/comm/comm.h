@@ -4,10 +4,9 @@
  * NCCL as one more operation of the stream.  Everything else lies in this process' memory and goes over MPI.
  *
  * Every rank of a communicator makes the same calls in the same order with the same sizes, but for messages from one
- * rank to another.  Sums are taken in rank
- * order for every element, so that a result's bits depend on the layout only, never on the size of the message or on
- * batch mates.  A call that fails means that the step is lost: the caller ends its rank, and whoever started the ranks
- * starts them again. */
+ * rank to another.  Sums are taken in rank order for every element, so that a result's bits depend on the layout only,
+ * never on the size of the message or on batch mates.  A call that fails means that the step is lost: the caller ends
+ * its rank, and whoever started the ranks starts them again. */
 #ifndef K3_COMM_H
 #define K3_COMM_H
 

@@ -9,6 +9,7 @@
 
 #include "common/alloc.h"
 #include "common/log.h"
+#include "common/median.h"
 
 /* A rank copies less than this share of what the median rank does, or runs below this share of its highest clock. */
 static const double SLOW = 0.85, SLOW_CLOCK = 0.6;
@@ -105,20 +106,13 @@ int agree_check(const struct standing *all, int ranks, struct k3_error *err)
     return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 void agree_log_devices(const struct standing *all, int ranks)
 {
     double *rate = k3_calloc((size_t)ranks, sizeof *rate);
 
     for (int r = 0; r < ranks; r++)
         rate[r] = all[r].health.copy_gbs;
-    qsort(rate, (size_t)ranks, sizeof *rate, by_value);
+    median_sort(rate, ranks);
     for (int r = 0; r < ranks; r++) {
         const struct device_health *h = &all[r].health;
         if (!*h->device.id)

@@ -12,6 +12,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/median.h"
 #include "engine/machine.h"
 #include "engine/random.h"
 #include "engine/sampler.h"
@@ -328,19 +329,6 @@ static int lead(struct bench *b, struct k3_error *err)
 
 /* --- what comes out -------------------------------------------------------------------------------------------------
  */
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, compare);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
 
 /* The figures of a phase, a step each. */
 struct figures {

@@ -15,6 +15,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/median.h"
 #include "gpu/device.h"
 #include "model/config.h"
 #include "model/pack.h"
@@ -30,20 +31,6 @@ struct loadbench {
     bool direct;                                            /* the file system takes O_DIRECT */
     double plain[LOADBENCH_ROUNDS], load[LOADBENCH_ROUNDS]; /* seconds */
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Leaves them sorted. */
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
 
 /* --- the plain read ----------------------------------------------------------------------------------------------- */
 

@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "comm/comm.h"
 #include "common/alloc.h"
+#include "common/clock.h"
+#include "common/median.h"
 #include "gpu/device.h"
 #include "model/config.h"
 #include "model/cost.h"
@@ -42,27 +43,6 @@ struct run {
     int operations, exchanges;
 };
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
-
 static int most(const int *list, int n)
 {
     int max = 0;
@@ -80,10 +60,10 @@ static int measure_copy(struct rankbench *b, struct k3_error *err)
     int rc = from && to ? 0 : -1;
 
     for (int i = -WARM_UP; rc == 0 && i < COPY_ROUNDS; i++) {
-        double start = now();
+        double start = clock_monotonic();
         rc = kern_copy(b->stream, to, copy_bytes, from, copy_bytes, copy_bytes, 1) < 0 ? -1 : kern_sync(b->stream);
         if (i >= 0)
-            seconds[i] = now() - start;
+            seconds[i] = clock_monotonic() - start;
     }
     if (rc < 0)
         k3_errorf(err, "a copy of %zu bytes: %s", copy_bytes, kern_stream_error(b->stream));
@@ -196,13 +176,13 @@ static int time_steps(struct rankbench *b, struct run *r, struct k3_error *err)
     forward_forget_graphs(b->forward);
     comm_delay_exchanges(b->comm);
     for (int i = -WARM_UP; i < b->o->steps; i++) {
-        double start = now();
+        double start = clock_monotonic();
         if (forward_step(b->forward, &step, &logits, err) < 0)
             return -1;
         if (i == -WARM_UP)
             r->exchanges = comm_delay_exchanges(b->comm);
         if (i >= 0)
-            b->seconds[i] = now() - start;
+            b->seconds[i] = clock_monotonic() - start;
     }
     r->ms = 1e3 * median(b->seconds, b->o->steps);
     r->operations = forward_operations(b->forward, step.batch.rows);
