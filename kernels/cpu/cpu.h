@@ -28,7 +28,7 @@ KERN_OPERATIONS(X)
 enum {
     CPU_TILE_ROWS = 256,                 /* rows of x that a matrix meets at a time */
     CPU_X_FLOATS = CPU_TILE_ROWS * 1024, /* a worker's copy of those rows, in the order of the decoded weights */
-    CPU_W_FLOATS = 6 * 1024,             /* a worker's decoded weights */
+    CPU_W_FLOATS = 32 * 1024,            /* a worker's decoded weights */
     CPU_OWN_FLOATS = 64 * 1024,          /* a worker's scratch for the operation itself */
     CPU_SHARED_FLOATS = 2 * 1024 * 1024, /* what the workers of one operation hand to each other */
     CPU_SHARED_INTS = 32 * 1024

@@ -10,7 +10,15 @@
 
 #include "kernels/cpu/cpu.h"
 
-enum { MATMUL_BLOCK = 1024 };
+/* Columns: eight rows of x are to leave room in the first-level cache (32 KiB where AVX2 is the best there is), 256 of
+ * them in the second-level one.  A register tile of many rows has PANEL_ROWS of x and PANEL_VECS vectors of outputs. */
+#ifdef __AVX512F__
+enum { MATMUL_BLOCK = 1024, PANEL_ROWS = 12, PANEL_VECS = 2 };
+#elif defined(__AVX2__)
+enum { MATMUL_BLOCK = 512, PANEL_ROWS = 6, PANEL_VECS = 2 };
+#else
+enum { MATMUL_BLOCK = 512, PANEL_ROWS = 4, PANEL_VECS = 1 };
+#endif
 
 void CPU(matmul)(struct cpu_worker *worker, int n, const float *const *x, const struct k3_tensor *w, int64_t o0,
                  int64_t o1, float *const *y, const float *scale);

@@ -159,6 +159,14 @@ SIMD_INLINE void bf16_lanes(const void *p, vec *even, vec *odd)
     *odd = (vec)(pair & 0xffff0000u);
 }
 
+/* The even or the odd one of those vectors by itself. */
+SIMD_INLINE vec bf16_half(const void *p, const int odd)
+{
+    vecu pair;
+    memcpy(&pair, p, sizeof pair);
+    return (vec)(odd ? pair >> 16 << 16 : pair << 16); /* a mask would need a register */
+}
+
 /* LANES bf16 in their order. */
 SIMD_INLINE vec bf16_load(const uint16_t *p)
 {
@@ -275,20 +283,18 @@ SIMD_INLINE void deinterleave(const float *from, vec *even, vec *odd)
 #endif
 }
 
-/* One unit of the other factor, laid out as the weights of that type are decoded. */
-SIMD_INLINE void simd_reorder(enum k3_dtype dtype, const float *from, float *to)
+/* One unit of the other factor in the order in which the weights of that type are decoded, vectors `apart` floats
+ * apart. */
+SIMD_INLINE void simd_reorder(enum k3_dtype dtype, const float *from, float *to, int64_t apart)
 {
 #ifdef __AVX512F__
     if (dtype == K3_FP8_E4M3 || dtype == K3_MXFP8)
         dtype = K3_F32;
 #endif
-    if (dtype == K3_F32) {
-        memcpy(to, from, UNIT * sizeof *to);
-        return;
-    }
-    for (int i = 0; i < UNIT; i += 2 * LANES) {
-        vec even, odd;
-        deinterleave(from + i, &even, &odd);
+    for (int i = 0; i < UNIT; i += 2 * LANES, to += 2 * apart) {
+        vec even = vec_load(from + i), odd = vec_load(from + i + LANES);
+        if (dtype != K3_F32)
+            deinterleave(from + i, &even, &odd);
 #if defined(__AVX2__) && !defined(__AVX512F__)
         if (dtype == K3_MXFP4) { /* and once more: the even columns lie in a register's low half, the odd in its high */
             __m256 e = (__m256)even, o = (__m256)odd;
@@ -298,9 +304,40 @@ SIMD_INLINE void simd_reorder(enum k3_dtype dtype, const float *from, float *to)
             odd = (vec)_mm256_shuffle_ps(low, high, 0xdd);    /* 2 6 10 14 3 7 11 15 */
         }
 #endif
-        vec_store(to + i, even);
-        vec_store(to + i + LANES, odd);
+        vec_store(to, even);
+        vec_store(to + apart, odd);
     }
+}
+
+/* to[j * to_apart + i] = from[i * from_apart + j] for i, j < 8 */
+SIMD_INLINE void transpose8(const float *from, int64_t from_apart, float *to, int64_t to_apart)
+{
+#ifdef __AVX2__
+    __m256 a[8], b[8];
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm256_loadu_ps(from + i * from_apart);
+    UNROLL
+    for (int i = 0; i < 8; i += 2) { /* of rows i and i + 1: columns 0 1 4 5, 2 3 6 7 */
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i += 4) /* of rows i to i + 3: columns j and j + 4 */
+        for (int j = 0; j < 2; j++) {
+            a[i + 2 * j] = _mm256_shuffle_ps(b[i + j], b[i + 2 + j], 0x44);
+            a[i + 2 * j + 1] = _mm256_shuffle_ps(b[i + j], b[i + 2 + j], 0xee);
+        }
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+        _mm256_storeu_ps(to + j * to_apart, _mm256_permute2f128_ps(a[j], a[j + 4], 0x20));
+        _mm256_storeu_ps(to + (j + 4) * to_apart, _mm256_permute2f128_ps(a[j], a[j + 4], 0x31));
+    }
+#else
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++)
+            to[j * to_apart + i] = from[i * from_apart + j];
+#endif
 }
 
 #endif

@@ -1,11 +1,13 @@
 /* team.c - fork and join over two counters
  *
  * `round` grows by one for every piece of work and tells the members to start; `left` counts those still at it.  Both
- * are waited for by looking for a while, then by futex. */
+ * are waited for by looking, then by looking between offers of the processor to others, then by futex: a thread that
+ * sleeps takes some fifty microseconds to wake on a virtual machine, and a step has hundreds of operations. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -13,7 +15,10 @@
 
 #include "kernels/cpu/team.h"
 
-enum { SPINS = 500 }; /* some ten microseconds: the time between two operations of a step */
+enum {
+    SPINS = 500,
+    YIELDS = 2000
+}; /* some ten microseconds, and a millisecond: longer than an operation that has one worker */
 
 struct member {
     struct cpu_team *team;
@@ -42,10 +47,13 @@ static void pause_cpu(void)
 /* Until *word is no longer `old`. */
 static void wait_change(struct cpu_team *t, atomic_int *word, int old)
 {
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < SPINS + YIELDS; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != old)
             return;
-        pause_cpu();
+        if (i < SPINS)
+            pause_cpu();
+        else
+            sched_yield();
     }
     atomic_fetch_add(&t->asleep, 1);
     while (atomic_load(word) == old)
