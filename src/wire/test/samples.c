@@ -59,8 +59,8 @@ static struct message_lease several[] = {
 /* Those of version 1 first, as they were recorded of it; what came later has lines of its own behind them, or is blank in
  * version 1. */
 static const struct message samples[] = {
-    {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {ASK_JSON, true, "thesis"}},
-    {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {ASK_TOKENS, false, NULL}},
+    {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {.ask = ASK_JSON, .watch = true, .name = "thesis"}},
+    {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {.ask = ASK_TOKENS}},
     {{0, WIRE_ATTACH, 0, ID(9)}, .attach = {1ull << 40, {NULL, 0}}},
     {{0, WIRE_CANCEL, 0, ID(9)}, .attach = {0}},
     {{0, WIRE_LIST, 0, ID(0)}, .list = {true, "0aBc"}},
@@ -91,7 +91,7 @@ static const struct message samples[] = {
     {{0, WIRE_SUBMIT, 0, ID(9)}, .submit = {.ask = {.tok = LIST(ids), .topp = 1}, .dl = 1.8e9}},
     {{0, WIRE_ATTACH, 0, ID(9)}, .attach = {5, LIST(wanted)}},
     {{0, WIRE_ENGINE_HELLO, 0, ID(9)}, .engine_hello = {.job = 4711, .inc = 2, .vmin = 1, .vmax = 2, .held = LIST(held_from)}},
-    {{0, WIRE_ENGINE_WELCOME, 0, ID(9)}, .engine_welcome = {2, 0.25, LIST(held_from)}},
+    {{0, WIRE_ENGINE_WELCOME, 0, ID(9)}, .engine_welcome = {.ver = 2, .hb = 0.25, .held = LIST(held_from)}},
     {{0, WIRE_DELTA, 0, ID(9)}, .delta = {2, 0, {ids, 1}, {NULL, 0}, {NULL, 0}, {NULL, 0}}},
     {{0, WIRE_BATCH, 0, ID(0)}, .batch = {LIST(several)}},
     {{0, WIRE_ENGINE_WELCOME, 0, ID(9)}, .engine_welcome = {.ver = 2, .hb = 0.25, .tell = LIST(held_from)}},
