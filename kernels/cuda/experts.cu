@@ -14,6 +14,8 @@
  *
  * A rank may hold only some of the experts: pairs of the others are passed over, and what lies in the workspace for
  * them is never looked at.  Matrices are counted from the first that is held. */
+#include <type_traits>
+
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/situ.h"
@@ -82,7 +84,7 @@ __device__ static int find_members(const struct choices &c, int p, int id, int16
 {
     __shared__ int earlier;
 
-    if (c.pairs > SHARED_PAIRS)
+    if (c.pairs > SHARED_PAIRS || c.pairs == c.topk) /* one row chooses an expert once */
         return 1;
     if (threadIdx.x == 0)
         *count = earlier = 0;
@@ -96,6 +98,28 @@ __device__ static int find_members(const struct choices &c, int p, int id, int16
         }
     __syncthreads();
     return earlier ? 0 : *count;
+}
+
+/* c += a chunk of 16 weight rows times that of 8 rows of x; unit u of x is x[u * 4], zeros where there is no row.  A
+ * warp whose scales are all plain spares itself the care for others at every unit. */
+template <class F>
+__device__ static void add_chunk(float (&c)[4], const uint4 (&w)[2], const uint32_t (&scale)[2], const uint4 *x,
+                                 bool inside)
+{
+    auto add = [&](auto plain) {
+#pragma unroll
+        for (int u = 0; u < F::UNITS; u++) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (inside)
+                v = x[u * 4];
+            cuda_mma_few(c, F::template unit<plain.value>(w[0], scale[0], u),
+                         F::template unit<plain.value>(w[1], scale[1], u), v);
+        }
+    };
+    if (__any_sync(0xffffffffu, !F::is_plain(scale[0]) || !F::is_plain(scale[1])))
+        add(std::false_type());
+    else
+        add(std::true_type());
 }
 
 template <class F, bool FAST>
@@ -122,7 +146,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
         int octet = warp / segments, here = min(held, members - m0);
         int turns = octet < octets ? (octets - octet + streams - 1) / streams * n : 0, left = n;
         uint32_t scale[DEPTH][2];
-        float sum[2][4] = {};
+        float sum[4] = {}; /* an octet of w1, the same of w3 */
         int next_octet = octet, next_c = c0;
         struct cuda_weights at1, at3;
 
@@ -171,26 +195,19 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
                 if (turn + i >= turns)
                     break;
                 cuda_copies_wait<DEPTH - 1>();
-                uint4 w1 = ring[i * 64], w3 = ring[i * 64 + 32];
-#pragma unroll
-                for (int u = 0; u < F::UNITS; u++) {
-                    uint4 none = make_uint4(0, 0, 0, 0), v = none;
-                    if (lane / 4 < here)
-                        v = x[(at * F::UNITS + u) * 4];
-                    cuda_mma_unit(sum[0], v, none, F::unit(w1, scale[i][0], u));
-                    cuda_mma_unit(sum[1], v, none, F::unit(w3, scale[i][1], u));
-                }
+                uint4 w[2] = {ring[i * 64], ring[i * 64 + 32]};
+                add_chunk<F>(sum, w, scale[i], x + at * F::UNITS * 4, lane / 4 < here);
                 at++;
                 if (turn + i + DEPTH < turns)
                     next(ring + i * 64, scale[i]);
                 cuda_copies_end();
                 if (--left == 0) {
-                    if (lane / 4 < here)
-                        for (int o = 0; o < 2; o++)
-                            *(float2 *)(sums + (((segment * g.octets + octet) * 2 + o) * held + lane / 4) * 8 +
-                                        lane % 4 * 2) = make_float2(sum[o][0], sum[o][1]);
-                    for (int o = 0; o < 2; o++)
-                        sum[o][0] = sum[o][1] = sum[o][2] = sum[o][3] = 0;
+                    for (int j = 0; j < 4; j++) {
+                        int o = j / 2, m = lane % 4 * 2 + j % 2;
+                        if (m < here)
+                            sums[(((segment * g.octets + octet) * 2 + o) * held + m) * 8 + lane / 4] = sum[j];
+                        sum[j] = 0;
+                    }
                     octet += streams;
                     at = c0;
                     left = n;
@@ -220,7 +237,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
                int inner, struct cuda_rows y, int hold)
 {
     CUDA_SHARED(uint4, room); /* pieces on the way [WARPS, DEPTH, 2, 32], then the row's inner activations */
-    __shared__ __align__(8) float sums[K3_MAX_TOPK][16];
+    __shared__ float sums[K3_MAX_TOPK][16];
     __shared__ float share[K3_MAX_TOPK];
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, t = (int)blockIdx.y;
     int chunks = (inner + F::CHUNK - 1) / F::CHUNK, units = chunks * F::UNITS * 4;
@@ -271,7 +288,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     __syncthreads();
 
-    float sum[2][4] = {};
+    float sum[4] = {};
     int at_c = 0;
     for (int turn = 0; turn < turns; turn += DEPTH) {
 #pragma unroll
@@ -283,23 +300,16 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
             bool inside = lane < 4 && at_c * F::CHUNK + lane * (F::CHUNK / 4) < inner;
             cuda_copies_wait<DEPTH - 1>();
             uint4 w[2] = {ring[i * 64], ring[i * 64 + 32]};
-#pragma unroll
-            for (int u = 0; u < F::UNITS; u++) {
-                uint4 none = make_uint4(0, 0, 0, 0), v = none;
-                if (inside)
-                    v = x[u * 4];
-                for (int o = 0; o < 2; o++)
-                    cuda_mma_unit(sum[o], v, none, F::unit(w[o], scale[i][o], u));
-            }
+            add_chunk<F>(sum, w, scale[i], x, inside);
             if (turn + i + DEPTH < turns)
                 next(ring + i * 64, scale[i]);
             cuda_copies_end();
             if (++at_c == chunks) {
-                for (int o = 0; o < 2; o++) {
-                    if (lane < 4)
-                        *(float2 *)&sums[j][o * 8 + lane * 2] = make_float2(sum[o][0], sum[o][1]);
-                    sum[o][0] = sum[o][1] = sum[o][2] = sum[o][3] = 0;
+                if (lane % 4 == 0) {
+                    sums[j][lane / 4] = sum[0];
+                    sums[j][8 + lane / 4] = sum[2];
                 }
+                sum[0] = sum[1] = sum[2] = sum[3] = 0;
                 at_c = 0;
                 to_add &= to_add - 1;
             }

@@ -1,6 +1,7 @@
 /* matrix.h - weights on their way into the tensor cores, for linear.cu and experts.cu
  *
- * All products are mma.sync m16n8k16 with 16 rows of x (BF16) as one operand and 8 weight rows as the other, fp32 sums.
+ * All products are mma.sync m16n8k16 with 16 rows of x (BF16) as one operand and 8 weight rows as the other, fp32 sums;
+ * for few rows of x they may change places.
  * A lane reads 16 bytes of one weight row at a time, a piece; the four lanes of a row make a chunk of 64 bytes.  The
  * columns that one mma adds up are therefore not neighbours: lane l brings columns 8 u ... 8 u + 7 of its piece (a
  * unit), two mma's worth.  x is arranged to match.  An element's sum thus depends on the columns alone: chunks in order
@@ -27,6 +28,15 @@ __device__ static inline void cuda_mma_unit(float (&c)[4], const uint4 &lo, cons
     uint32_t first[4] = {lo.x, hi.x, lo.y, hi.y}, second[4] = {lo.z, hi.z, lo.w, hi.w};
     cuda_mma(c, first, w.x, w.y);
     cuda_mma(c, second, w.z, w.w);
+}
+
+/* The same with 16 weight rows, l / 4 and l / 4 + 8, as the first operand, and row l / 4 of 8 rows of x as the second:
+ * c is [weight row][row of x]. */
+__device__ static inline void cuda_mma_few(float (&c)[4], const uint4 &low, const uint4 &high, const uint4 &x)
+{
+    uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
+    cuda_mma(c, first, x.x, x.y);
+    cuda_mma(c, second, x.z, x.w);
 }
 
 /* Until no more than so many of this thread's groups of copies are under way. */
@@ -101,7 +111,12 @@ struct cuda_bf16 {
         return 0;
     }
 
-    __device__ static uint4 unit(const uint4 &piece, uint32_t, int)
+    __device__ static bool is_plain(uint32_t)
+    {
+        return true;
+    }
+
+    template <bool PLAIN = true> __device__ static uint4 unit(const uint4 &piece, uint32_t, int)
     {
         return piece;
     }
@@ -159,15 +174,21 @@ struct cuda_mxfp4 {
         return k < n ? __ldg(w.scale + k / K3_MX_BLOCK) : 0;
     }
 
-    __device__ static uint4 unit(const uint4 &piece, uint32_t scale, int u)
+    /* Whether one BF16 factor can say the scale: those of real weights, and no NaN. */
+    __device__ static bool is_plain(uint32_t scale)
+    {
+        return scale <= 128;
+    }
+
+    template <bool PLAIN = false> __device__ static uint4 unit(const uint4 &piece, uint32_t scale, int u)
     {
         uint32_t v = u == 0 ? piece.x : u == 1 ? piece.y : u == 2 ? piece.z : piece.w;
-        uint32_t factor = min(scale + 126, 254u) * 0x800080u;
+        uint32_t factor = (PLAIN ? scale + 126 : min(scale + 126, 254u)) * 0x800080u;
         uint4 r = make_uint4(
             (v << 12 & 0x80008000u) | (v << 6 & 0x01c001c0u), (v << 8 & 0x80008000u) | (v << 2 & 0x01c001c0u),
             (v << 4 & 0x80008000u) | (v >> 2 & 0x01c001c0u), (v & 0x80008000u) | (v >> 6 & 0x01c001c0u));
         r = cuda_times(r, factor);
-        if (scale > 128) { /* what one BF16 factor cannot say; 255 is NaN */
+        if (!PLAIN && scale > 128) { /* 255 is NaN */
             factor = scale == 255 ? 0x7fc07fc0u : (scale - 1) * 0x800080u;
             r = cuda_times(r, factor);
         }
