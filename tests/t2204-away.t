@@ -13,7 +13,7 @@ lost() { grep "job $1 engine on .* is lost" "$log"; }
 # ask : a request in the background, with $tmp/got and $client.
 ask() {
     : >"$tmp/got" # at once: what waits for its content must not see that of the request before
-    fakeclient --wait 240 "$@" submit >"$tmp/got" &
+    fakeclient --wait "$patience" "$@" submit >"$tmp/got" &
     client=$!
 }
 # answered N TITLE : it ends with the N words.

@@ -13,7 +13,7 @@ alone() {
         echo "k3run failed"
 }
 # ask PROMPT TOKENS : the same through queue and engine.
-ask() { fakeclient --wait 240 --quiet --greedy --tokens "$1" --max "$2" submit; }
+ask() { fakeclient --wait "$patience" --quiet --greedy --tokens "$1" --max "$2" submit; }
 ids() { sed -n 's/^ids //p'; }
 ending() { tail -n 1; }
 
@@ -83,7 +83,7 @@ for i in 1 2 3 4 5 6 7; do
 done
 
 chat='{"messages": [{"role": "user", "content": "Hi"}], "thinking": false}'
-got=$(fakeclient --wait 240 --quiet --greedy --max 30 --text "$chat" submit | sed -n '/^text/,/^done/p' | sed '$d')
+got=$(fakeclient --wait "$patience" --quiet --greedy --max 30 --text "$chat" submit | sed -n '/^text/,/^done/p' | sed '$d')
 is "$got" "text $(k3run --model "$model" --threads 1 --no-thinking --temperature 0 --ignore-eos --max-tokens 30 Hi)" \
     "a chat is rendered by the engine"
 
@@ -100,9 +100,9 @@ is "$(counts "$second")" "20 128" "asked again it begins behind the two pages th
 is "$(token_ids "$second")" "$(token_ids "$first")" "and gets the same tokens"
 like "$(token_ids "$second")" "^[0-9]+(,[0-9]+){19}$" "which are twenty"
 
-text=$(fakeclient --wait 240 --quiet --greedy --max 40 --tokens 768,12,500,33,7 submit | sed -n 's/^text //p' | head -n 1)
+text=$(fakeclient --wait "$patience" --quiet --greedy --max 40 --tokens 768,12,500,33,7 submit | sed -n 's/^text //p' | head -n 1)
 stop=${text:6:5}
-got=$(fakeclient --wait 240 --quiet --greedy --max 40 --tokens 768,12,500,33,7 --stop "$stop" submit)
+got=$(fakeclient --wait "$patience" --quiet --greedy --max 40 --tokens 768,12,500,33,7 --stop "$stop" submit)
 is "$(sed -n 's/^text //p' <<<"$got")" "${text%%"$stop"*}" "a stop string ends the answer and is not shown"
 like "$(ending <<<"$got")" "^done stop " "and the reason is told"
 
@@ -112,15 +112,15 @@ is "$(ask 768,5000 5 | ending)" "done failed 0+0 prompt: token id 5000 at 1 is n
     "a token that the model does not know"
 plant_secret
 words=$(printf "$secret %.0s" {1..2000})
-like "$(fakeclient --wait 240 --quiet --text '{"messages": [{"role": "user", "content": "'"$words"'"}]}' submit | ending)" \
+like "$(fakeclient --wait "$patience" --quiet --text '{"messages": [{"role": "user", "content": "'"$words"'"}]}' submit | ending)" \
     "^done failed 0\+0 the prompt has [0-9]+ tokens, and this engine holds 4096" "a chat that can never fit"
-like "$(fakeclient --wait 240 --quiet --text '{"messages": 3}' submit | ending)" "^done failed 0\+0 messages" \
+like "$(fakeclient --wait "$patience" --quiet --text '{"messages": 3}' submit | ending)" "^done failed 0\+0 messages" \
     "a chat that is none: the path of the mistake"
 
 # --- cancel
 
 id=0123456789abcdef0123456789abcdef
-fakeclient --wait 240 --id $id --greedy --tokens 768,1 --max 4000 submit >"$tmp/long" &
+fakeclient --wait "$patience" --id $id --greedy --tokens 768,1 --max 4000 submit >"$tmp/long" &
 client=$!
 wait_for 20 grep -q '^delta 9+' "$tmp/long"
 is "$(fakeclient --id $id cancel)" ok "a running request is cancelled"
@@ -144,7 +144,7 @@ is "$(ask 768,12,500,33,7 20 | ids)" "$(alone 768,12,500,33,7 20)" "and works wi
 
 # --- drain
 
-fakeclient --wait 240 --greedy --tokens 768,2,3 --max 250 submit >"$tmp/last" &
+fakeclient --wait "$patience" --greedy --tokens 768,2,3 --max 250 submit >"$tmp/last" &
 client=$!
 wait_for 20 grep -q '^delta 9+' "$tmp/last"
 kill -USR1 "$engine_pid"
@@ -162,7 +162,7 @@ stop_queued
 restart_queued
 start_engine second
 for i in 1 2 3 4 5 6; do
-    fakeclient --wait 240 --greedy --tokens "768,$i" --max 250 submit >"$tmp/moved.$i" &
+    fakeclient --wait "$patience" --greedy --tokens "768,$i" --max 250 submit >"$tmp/moved.$i" &
     clients[i]=$!
 done
 wait_for 20 grep -q '^delta 50+' "$tmp/moved.1"
@@ -201,7 +201,7 @@ done
 header=$(od -An -tu8 -N8 "$model/model.safetensors")
 printf '\xc0\x7f' | dd of="$model/model.safetensors" bs=1 seek=$((8 + header + bad * 128 * 2)) conv=notrunc status=none
 start_engine fourth
-fakeclient --wait 240 --greedy --tokens 768,4,5 --max 200 submit >"$tmp/healthy" &
+fakeclient --wait "$patience" --greedy --tokens 768,4,5 --max 200 submit >"$tmp/healthy" &
 client=$!
 wait_for 20 grep -q '^delta 9+' "$tmp/healthy"
 for i in 1 2 3; do

@@ -20,6 +20,11 @@ mkdir "$tmp/log"
 PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL=C
 
+# How many times as long anything may take: configure knows it, of builds that are slow by themselves.
+slowness=${K3_TEST_SLOWNESS:-1}
+# Seconds without a word of an engine, which may have to start first on a busy machine, after which a client gives up.
+export patience=$((240 * slowness))
+
 tap_count=0 tap_failed=0 tap_planned=
 tap_slurm=''
 tap_pids=() tap_at_exit=() tap_expected=()
@@ -59,7 +64,7 @@ need_mpi() {
 mpi() {
     local ranks=$1
     shift
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 300 mpirun --oversubscribe -n "$ranks" "$@"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout $((300 * slowness)) mpirun --oversubscribe -n "$ranks" "$@"
 }
 
 # as UID PROGRAM ARGUMENT... : as somebody else, which only root can be.  It runs a copy in $tmp, since the tree may be closed
@@ -165,7 +170,7 @@ check_logs() {
 
 # wait_for SECONDS COMMAND... : until COMMAND succeeds.  The seconds are those of a machine at leisure; a busy one gets more.
 wait_for() {
-    local end=$((SECONDS + $1 * 4))
+    local end=$((SECONDS + $1 * 4 * slowness))
     shift
     until "$@" >/dev/null 2>&1; do
         ((SECONDS < end)) || return 1
