@@ -278,6 +278,17 @@ enum { PANEL_OUTS = PANEL_VECS * LANES, HALF = 8 /* rows and columns that are tr
 _Static_assert(PANEL_OUTS *MATMUL_BLOCK <= CPU_W_FLOATS, "a panel fits");
 _Static_assert(PANEL_OUTS % HALF == 0 && LANES % HALF == 0 && PANEL_ROWS <= 2 * HALF, "transposed in whole pieces");
 
+/* Rows of x are met in parts of PANEL_ROWS or a few less, evenly: two rows alone would leave multiply-adds waiting. */
+static int panel_parts(const struct block *b)
+{
+    return (b->n + PANEL_ROWS - 1) / PANEL_ROWS;
+}
+
+static int panel_begin(const struct block *b, int part)
+{
+    return b->n * part / panel_parts(b);
+}
+
 /* A unit of PANEL_OUTS outputs, to[lane][step][output]. */
 SIMD_INLINE void decode_panel_unit(const enum k3_dtype dtype, const struct block *b, const struct weights *w,
                                    int64_t unit, float *to, int64_t steps)
@@ -411,8 +422,8 @@ static void outputs_panel(const struct block *b, int64_t o, int outs)
     for (int j = 0; j < outs; j++)
         for (int64_t i = 0; i < b->units * unit_bytes(b->w->dtype); i += 64)
             __builtin_prefetch((const void *)((uintptr_t)w[j].data + (uintptr_t)(i + ahead)));
-    for (int t = 0; t < b->n; t += PANEL_ROWS) {
-        int rows = b->n - t < PANEL_ROWS ? b->n - t : PANEL_ROWS;
+    for (int part = 0; part < panel_parts(b); part++) {
+        int t = panel_begin(b, part), rows = panel_begin(b, part + 1) - t;
         vec sums[PANEL_ROWS * PANEL_VECS];
         panel_table[rows - 1](b->x + t * steps * LANES, b->worker->w, steps, sums);
         for (int r = 0; r < rows; r++) {
@@ -489,12 +500,12 @@ static void pack_few(const struct block *b, const float *const *x)
             reordered(b, x[t], u * UNIT, b->x + u * b->n * UNIT + t * LANES, b->n * LANES);
 }
 
-/* For many: [PANEL_ROWS rows][lane][step][row]; the last rows may be fewer. */
+/* For many: [part][lane][step][row of the part]. */
 static void pack_panels(const struct block *b, const float *const *x)
 {
     int64_t steps = b->units * UNIT_VECS;
-    for (int t = 0; t < b->n; t += PANEL_ROWS) {
-        int rows = b->n - t < PANEL_ROWS ? b->n - t : PANEL_ROWS;
+    for (int part = 0; part < panel_parts(b); part++) {
+        int t = panel_begin(b, part), rows = panel_begin(b, part + 1) - t;
         float unit[2 * HALF][UNIT] = {{0}}, turned[HALF][2 * HALF];
         float *to = b->x + t * steps * LANES;
         for (int64_t u = 0; u < b->units; u++) {
