@@ -94,7 +94,7 @@ running() { k3info | grep -q ' 1/4 '; }
 wait_for 5 serving
 submit -m 50 >/dev/null
 wait_for 5 running
-like "$(k3info -h)" "^ +4711 serving +fake +2 tp2 +1/4 " "a serving engine shows its slots"
+like "$(k3info -h)" "^ +4711 serving +fake +2 tp=2 +1/4 " "a serving engine shows its slots"
 like "$(k3queue -h)" " R +0:0[0-9] +[0-9]+ +- 4711$" "and k3queue the job that runs a request"
 fails 2 "k3info takes no arguments" k3info x
 done_testing

@@ -69,6 +69,7 @@ done
 sed -i 's/slots = 4/layout = "tp=2,pp=2,ep=2"; &/' "$K3_CONF"
 ranks 4
 like "$(fakeclient info | grep '^engine')" ' slots 4 used 0( [0-9]+/[0-9]+){4}$' "all ranks of all stages have loaded"
+like "$(k3info -h)" " 4 tp=2,pp=2,ep=2 " "k3info says how they share the model"
 answers "stages and groups"
 fakeclient --wait "$patience" --greedy --tokens 768,1,2 --max 300 submit >"$tmp/moved" &
 client=$!

@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "engine/kept.h"
 #include "engine/step.h"
+#include "model/layout.h"
 #include "wire/auth.h"
 #include "wire/frame.h"
 
@@ -59,7 +60,7 @@ struct held {
 
 struct intake {
     struct intake_options o;
-    char job[16], layout[16];
+    char job[16], layout[LAYOUT_NAME];
     uint64_t incarnation;
     struct k3_id hello_id; /* of the last HELLO, to know what an answer is about */
     struct fsm life;
@@ -685,7 +686,7 @@ struct intake *intake_create(struct loop *loop, void *zmq, const struct intake_o
     in->o = *o;
     in->loop = loop;
     snprintf(in->job, sizeof in->job, "%u", o->job);
-    snprintf(in->layout, sizeof in->layout, "tp%d", o->ranks);
+    snprintf(in->layout, sizeof in->layout, "%s", o->layout);
     randombytes_buf(&in->incarnation, sizeof in->incarnation);
     k3_id_random(&in->hello_id);
     fsm_init(&in->life, &life, LOADING);

@@ -20,8 +20,8 @@ struct intake;
 struct intake_options {
     const struct route *route; /* to the daemon */
     const char *munge_socket;
-    uint32_t job; /* of Slurm */
-    const char *node, *model;
+    uint32_t job;                      /* of Slurm */
+    const char *node, *model, *layout; /* as layout_name() has it */
     int ranks;
     int32_t slots;
     double drain_timeout_s;

@@ -349,6 +349,8 @@ static void name_model(struct engine *e)
 
 static int open_intake(struct engine *e, struct k3_error *err)
 {
+    char layout[LAYOUT_NAME];
+
     if (!(e->step.orders = mailbox_create(err)) || !(e->step.reports = mailbox_create(err)) ||
         !(e->step.deltas = report_pool_create(STEP_DELTAS * e->limits.slots, err)))
         return -1;
@@ -364,6 +366,7 @@ static int open_intake(struct engine *e, struct k3_error *err)
                                   .job = job_id(),
                                   .node = boot_node(e->boot),
                                   .model = e->model,
+                                  .layout = layout_name(&e->layout, layout),
                                   .ranks = boot_size(e->boot),
                                   .slots = e->limits.slots,
                                   .drain_timeout_s = e->settings->k3served.drain_timeout,

@@ -254,7 +254,7 @@ struct message_engine {
     enum engine_state state; /* required */
     char *model;
     uint32_t ranks;
-    char *layout;               /* "tp4" */
+    char *layout;               /* "tp=4" */
     uint32_t slots, used;       /* answers at once */
     double rate;                /* tokens/s now */
     double since;               /* seconds since 1970 of the last change of state */

@@ -243,7 +243,7 @@ static void say_hello(void)
     m.engine_hello.node = (char *)"fake";
     m.engine_hello.model = (char *)"fake-model";
     m.engine_hello.ranks = 2;
-    m.engine_hello.layout = (char *)"tp2";
+    m.engine_hello.layout = (char *)"tp=2";
     m.engine_hello.key = opt.key ? (char *)opt.key : (char *)route_key(route);
     m.engine_hello.vmin = WIRE_VERSION_OLDEST;
     m.engine_hello.vmax = WIRE_VERSION;
