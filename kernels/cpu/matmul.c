@@ -231,41 +231,38 @@ static const struct {
                                              [K3_MXFP8] = {EACH_ROWS(ENTRY, K3_MXFP8)},
                                              [K3_MXFP4] = {EACH_ROWS(ENTRY, K3_MXFP4)}};
 
-/* The place of row r and the group's output j. */
-static int place(const struct block *b, int r, int j)
-{
-    int together = direct_table[b->w->dtype][b->n - 1].together, sums = direct_table[b->w->dtype][b->n - 1].sums;
-    return j / together * sums + r * together + j % together;
-}
-
 static void group_open(struct group *g, const struct block *b, int64_t o, int outs)
 {
+    int together = direct_table[b->w->dtype][b->n - 1].together, sums = direct_table[b->w->dtype][b->n - 1].sums;
     memset(g, 0, sizeof *g);
-    for (int r = 0; r < b->n; r++)
-        for (int j = 0; j < outs; j++) {
-            g->y[place(b, r, j)] = b->y[r][o + j];
-            g->factor[place(b, r, j)] = b->scale[r] * factor_of(b->w, o + j);
-        }
+    for (int j0 = 0, tile = 0; j0 < outs; j0 += together, tile += sums)
+        for (int r = 0; r < b->n; r++)
+            for (int j = 0; j < together && j0 + j < outs; j++) {
+                g->y[tile + r * together + j] = b->y[r][o + j0 + j];
+                g->factor[tile + r * together + j] = b->scale[r] * factor_of(b->w, o + j0 + j);
+            }
 }
 
 static void group_close(const struct group *g, const struct block *b, int64_t o, int outs)
 {
-    for (int r = 0; r < b->n; r++)
-        for (int j = 0; j < outs; j++)
-            b->y[r][o + j] = g->y[place(b, r, j)];
+    int together = direct_table[b->w->dtype][b->n - 1].together, sums = direct_table[b->w->dtype][b->n - 1].sums;
+    for (int j0 = 0, tile = 0; j0 < outs; j0 += together, tile += sums)
+        for (int r = 0; r < b->n; r++)
+            for (int j = 0; j < together && j0 + j < outs; j++)
+                b->y[r][o + j0 + j] = g->y[tile + r * together + j];
 }
 
 /* A group's block of columns, while `next` columns further on are fetched.  Where fewer outputs are left than are made
  * together, the last one is made again and dropped. */
 static void group_block(struct group *g, const struct block *b, int64_t o, int outs, int64_t next)
 {
-    int together = direct_table[b->w->dtype][b->n - 1].together;
+    int together = direct_table[b->w->dtype][b->n - 1].together, sums = direct_table[b->w->dtype][b->n - 1].sums;
     int64_t ahead = next * unit_bytes(b->w->dtype) / UNIT;
     struct weights w[DIRECT_OUTS];
     for (int j = 0; j < DIRECT_OUTS; j++)
         w[j] = weights_of(b, o + (j < outs ? j : outs - 1));
-    for (int j = 0; j < outs; j += together)
-        direct_table[b->w->dtype][b->n - 1].fn(b, w + j, ahead, g->factor + place(b, 0, j), g->y + place(b, 0, j));
+    for (int j = 0, tile = 0; j < outs; j += together, tile += sums)
+        direct_table[b->w->dtype][b->n - 1].fn(b, w + j, ahead, g->factor + tile, g->y + tile);
 }
 
 /* --- weights from a panel ----------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@
 #include "kernels/cpu/team.h"
 
 enum {
-    SPINS = 500,
-    YIELDS = 2000
-}; /* some ten microseconds, and a millisecond: longer than an operation that has one worker */
+    SPINS = 500,  /* some ten microseconds: the time between two operations of a step */
+    YIELDS = 2000 /* a millisecond: longer than an operation that has one worker */
+};
 
 struct member {
     struct cpu_team *team;
